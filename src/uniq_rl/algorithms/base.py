@@ -1,0 +1,186 @@
+"""What every method shares: the contract, a network with its optimiser, and the steps that papers have in common."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from uniq_rl.data.preprocessing import Preprocessing
+from uniq_rl.data.split import Split
+from uniq_rl.errors import UniqError
+from uniq_rl.networks import Ensemble, IndependentEnsemble
+
+Net = TypeVar("Net")
+Aux = TypeVar("Aux")
+State = Any
+Memory = Any
+Metrics = dict[str, Array]
+
+ADAM = optax.scale_by_adam()
+
+
+class Spec(NamedTuple):
+    """The widths a network must fit."""
+
+    obs_dim: int
+    action_dim: int
+
+
+class Batch(NamedTuple):
+    """Transitions on the device; `mask` is 0 where the episode terminated and the bootstrap stops."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array
+    mask: Array
+
+
+class Uncertainty(NamedTuple):
+    """What a policy knows about its own ignorance, one number per state."""
+
+    sigma: Array
+    """Disagreement of the value ensemble."""
+    u: Array
+    """Disagreement in units of the calibrated quantile; above 1 a state is poorly covered."""
+    tau: Array
+    """The expectile the controller chose: low is conservative."""
+    delta: Array
+    """Spread between the 0.9 and the 0.5 expectile: noise in the returns rather than ignorance."""
+
+
+def static(default: Any) -> Any:
+    """A hyper-parameter that shapes the program: equal for all runs of a cohort."""
+    if isinstance(default, tuple):  # a list, as JSON gives it, could not be part of a program's identity
+        return eqx.field(static=True, default=default, converter=tuple)
+    return eqx.field(static=True, default=default)
+
+
+class Algorithm(eqx.Module):
+    """A method *is* its hyper-parameters: numbers are leaves that may differ between runs, the rest is static."""
+
+    name: ClassVar[str]
+
+    batch_size: int = static(256)
+    reward_scaling: Literal["none", "return_range"] = static("none")
+    normalize_obs: bool = static(False)
+    split: Literal["transition", "episode"] = static("transition")
+    calibration_fraction: float = static(0.0)
+    heldout_fraction: float = static(0.0)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What this method wants done to the data."""
+        return Preprocessing(reward=self.reward_scaling, normalize_obs=self.normalize_obs)
+
+    @property
+    def folds(self) -> Split:
+        return Split(calibration=self.calibration_fraction, heldout=self.heldout_fraction, by=self.split)
+
+    @property
+    def calibration_interval(self) -> int | None:
+        """Updates between two calibrations; None for methods that do not calibrate."""
+        return None
+
+    @classmethod
+    def preset(cls, name: str, task: str | None, kind: str | None) -> Self:
+        """The published settings for a task (`hopper`) and kind of data (`medium-replay`)."""
+        if name != "paper":
+            raise UniqError(f"There is no preset named '{name}'; the one there is, is 'paper'.")
+        return cls()
+
+    def __check_init__(self) -> None:
+        self.require("batch_size", self.batch_size, at_least=1)
+        for field in ("calibration_fraction", "heldout_fraction"):
+            self.require(field, getattr(self, field), at_least=0, below=1)
+
+    def require(self, field: str, value: Any, *, at_least: float | None = None, below: float | None = None) -> None:
+        """Refuse a hyper-parameter outside `[at_least, below)`; arrays, inside a cohort, were checked as numbers before."""
+        if not isinstance(value, int | float):
+            return
+        if (at_least is not None and not value >= at_least) or (below is not None and not value < below):
+            bounds = " and ".join(
+                text
+                for text, bound in ((f"at least {at_least}", at_least), (f"below {below}", below))
+                if bound is not None
+            )
+            raise UniqError(f"{self.name}: {field} is {value}, but it must be {bounds}.")
+
+    def budgeted(self, steps: int) -> Self:
+        """This method with everything that is scheduled over the whole training fitted to `steps` updates."""
+        return self
+
+    @abstractmethod
+    def init(self, key: Array, spec: Spec) -> State: ...
+
+    @abstractmethod
+    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]: ...
+
+    @abstractmethod
+    def act(self, state: State, obs: Array, memory: Memory) -> tuple[Array, Memory]:
+        """Deterministic actions for a batch of observations; reactive methods pass `memory` through."""
+
+    @abstractmethod
+    def deployed(self, state: State) -> State:
+        """The state without what `act` and `uncertainty` do not need."""
+
+    def nonconformity(self, state: State, batch: Batch) -> Array:
+        """One score per calibration row."""
+        raise TypeError(f"{self.name} does not calibrate")
+
+    def recalibrated(self, state: State, q_hat: Array) -> State:
+        raise TypeError(f"{self.name} does not calibrate")
+
+    def uncertainty(self, state: State, obs: Array) -> Uncertainty:
+        raise UniqError(f"{self.name} learns no uncertainty; train with UNIQ for sigma, u, tau and delta.")
+
+
+class Learner(eqx.Module, Generic[Net]):
+    """A network and the moments of its Adam."""
+
+    net: Net
+    moments: optax.OptState
+
+    @classmethod
+    def of(cls, net: Net) -> "Learner[Net]":
+        return cls(net, ADAM.init(net))
+
+    def descend(self, loss: Callable[[Net], tuple[Array, Aux]], rate: Array | float) -> tuple["Learner[Net]", Aux]:
+        """One Adam step on `loss`, which returns its value and whatever else the caller wants from that pass."""
+        gradient, aux = jax.grad(loss, has_aux=True)(self.net)
+        direction, moments = ADAM.update(gradient, self.moments)
+        return Learner(jax.tree.map(lambda p, d: p - rate * d, self.net, direction), moments), aux
+
+
+def moved_towards(target: Net, online: Net, step: Array | float) -> Net:
+    """Exponential moving average: `target + step (online - target)`."""
+    return jax.tree.map(lambda t, o: t + step * (o - t), target, online)
+
+
+def critic_ensemble(key: Array, count: int, spec: Spec, hidden: tuple[int, ...]) -> IndependentEnsemble:
+    return IndependentEnsemble.init(key, count, spec.obs_dim + spec.action_dim, hidden)
+
+
+def q_values(critic: Ensemble, obs: Array, action: Array) -> Array:
+    """`Q(s, a)` of every critic, `[critics, B]`."""
+    return critic(jnp.concatenate([obs, action], axis=-1))
+
+
+def td_loss(q: Array, target: Array) -> Array:
+    """Mean over the batch, sum over the critics."""
+    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=-1))
+
+
+def advantage_weights(advantage: Array, beta_pi: Array | float, cap: Array | float) -> Array:
+    """`exp(beta (Q - V))`, capped so that one lucky action cannot own the batch (`eq:awr_weight`)."""
+    return jnp.minimum(jnp.exp(beta_pi * advantage), cap)
+
+
+def cosine_decay(step: Array, steps: Array | float) -> Array:
+    """From 1 at the first update to 0 at the last."""
+    return 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(step / steps, 1)))

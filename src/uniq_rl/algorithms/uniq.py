@@ -1,0 +1,193 @@
+"""UNIQ: implicit Q-learning whose expectile adapts to conformally calibrated uncertainty.
+
+The order of one update is the paper's: how much do the value heads disagree, how much is that in units of the calibrated
+quantile, which expectile follows; then values, policy, critics.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from uniq_rl.algorithms.base import (
+    Batch,
+    Learner,
+    Memory,
+    Metrics,
+    Spec,
+    Uncertainty,
+    critic_ensemble,
+    moved_towards,
+    q_values,
+    static,
+)
+from uniq_rl.algorithms.iql import ImplicitActorCritic
+from uniq_rl.conservatism import (
+    LEVELS,
+    Calibration,
+    adaptive_expectile,
+    bellman_score,
+    calibrated_uncertainty,
+    disagreement,
+    expectile_loss,
+    pessimistic_value,
+    spread,
+)
+from uniq_rl.networks import Ensemble, EnsembleKind, GaussianPolicy, IndependentEnsemble, value_ensemble
+
+CONFIG_A_TASKS = {("halfcheetah", "medium-expert"), ("hopper", "medium-replay")}
+
+
+class UNIQState(NamedTuple):
+    ensemble: Learner[Any]
+    """`3 N_v` value heads, the members of a level side by side."""
+    primary: Learner[IndependentEnsemble] | None
+    """The separate `V_phi` of Algorithm 1; only with `reading="primary"`."""
+    critic: Learner[IndependentEnsemble]
+    target: Any
+    """What the moving average follows: the critics, or the level-0.7 heads with `target="v"`."""
+    actor: Learner[GaussianPolicy]
+    q_hat: Array
+    step: Array
+
+
+class UNIQ(ImplicitActorCritic):
+    name: ClassVar[str] = "uniq"
+
+    calibration_fraction: float = static(0.2)
+    heldout_fraction: float = static(0.05)
+    n_members: int = static(3)
+    reading: Literal["effective", "primary"] = static("effective")
+    """Who gets `tau(s)`: the heads themselves, at `tau(s) * level`, or a separate value network."""
+    target: Literal["q", "v"] = static("q")
+    ensemble: EnsembleKind = static("independent")
+    rank: int = static(8)
+    """Rank of a member's own part in a low-rank ensemble."""
+    calibrate: Calibration = static("bellman")
+    """What `q_hat` is a quantile of: Bellman residuals, the disagreement itself, or nothing (`u` is raw `sigma`)."""
+    recalibrate_every: int = static(5000)
+    kappa: float = 0.5
+    tau_min: float = 0.5
+    tau_max: float = 0.9
+    beta_tau: float = 5.0
+    delta: float = 0.1
+
+    def __check_init__(self) -> None:
+        for field in ("n_members", "rank", "recalibrate_every"):
+            self.require(field, getattr(self, field), at_least=1)
+        for field in ("kappa", "beta_tau", "tau_min"):
+            self.require(field, getattr(self, field), at_least=0)
+        self.require("tau_max", self.tau_max, at_least=self.tau_min, below=1 + 1e-12)
+
+    @property
+    def calibration_interval(self) -> int | None:
+        return None if self.calibrate == "none" else self.recalibrate_every
+
+    @classmethod
+    def preset(cls, name: str, task: str | None, kind: str | None) -> Self:
+        """Configuration A for the two tasks the paper names, B for everything else."""
+        config_b = super().preset(name, task, kind)
+        return dataclasses.replace(config_b, kappa=0.0, tau_max=0.95) if (task, kind) in CONFIG_A_TASKS else config_b
+
+    def init(self, key: Array, spec: Spec) -> UNIQState:
+        ensemble_key, primary_key, critic_key, actor_key = jax.random.split(key, 4)
+        heads = len(LEVELS) * self.n_members
+        ensemble = value_ensemble(self.ensemble, ensemble_key, heads, spec.obs_dim, self.hidden, self.rank)
+        critic = critic_ensemble(critic_key, self.critics, spec, self.hidden)
+        primary = IndependentEnsemble.init(primary_key, 1, spec.obs_dim, self.hidden)
+        return UNIQState(
+            ensemble=Learner.of(ensemble),
+            primary=Learner.of(primary) if self.reading == "primary" else None,
+            critic=Learner.of(critic),
+            target=critic if self.target == "q" else self.middle(ensemble),
+            actor=Learner.of(GaussianPolicy.init(actor_key, spec.obs_dim, spec.action_dim, self.hidden)),
+            q_hat=jnp.ones(()),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def middle(self, ensemble: Any) -> Any:
+        """The members of level 0.7 alone."""
+        return ensemble.members(self.n_members, 2 * self.n_members)
+
+    def by_level(self, heads: Array) -> Array:
+        """`[3 N_v, B]` as `[level, member, B]`."""
+        return heads.reshape(len(LEVELS), self.n_members, -1)
+
+    def controller(self, sigma: Array, q_hat: Array) -> tuple[Array, Array]:
+        """`u(s)` and `tau(s)`."""
+        u = sigma if self.calibrate == "none" else calibrated_uncertainty(sigma, q_hat)
+        return u, adaptive_expectile(u, self.tau_min, self.tau_max, self.beta_tau)
+
+    def update(self, state: UNIQState, batch: Batch, key: Array) -> tuple[UNIQState, Metrics]:
+        critic_behind = state.target if self.target == "q" else state.critic.net
+        q = jnp.min(q_values(critic_behind, batch.obs, batch.action), axis=0)
+        levels = jnp.asarray(LEVELS, q.dtype)[:, None, None]
+
+        def ensemble_loss(net: Ensemble) -> tuple[Array, tuple[Array, ...]]:
+            heads = self.by_level(net(batch.obs))
+            sigma = disagreement(jax.lax.stop_gradient(heads[1]))
+            u, tau = self.controller(sigma, state.q_hat)
+            expectile = levels * tau[None, None] if self.reading == "effective" else levels
+            loss = jnp.sum(jnp.mean(expectile_loss(q[None, None] - heads, expectile), axis=-1))
+            return loss, (loss, sigma, u, tau)
+
+        ensemble, (value_loss, sigma, u, tau) = state.ensemble.descend(ensemble_loss, self.learning_rate)
+        middle = self.middle(ensemble.net)
+        v, next_members = self.values(state, batch, middle)
+
+        primary = state.primary
+        if primary is not None:
+
+            def primary_loss(net: IndependentEnsemble) -> tuple[Array, None]:
+                return jnp.mean(expectile_loss(q - net(batch.obs)[0], tau)), None
+
+            primary, _ = primary.descend(primary_loss, self.learning_rate)
+            v = primary.net(batch.obs)[0]
+
+        actor, actor_loss = self.extract_policy(state.actor, batch, q - v, state.step)
+        v_pess = pessimistic_value(jnp.mean(next_members, axis=0), disagreement(next_members), self.kappa)
+        critic, critic_loss = self.fit_critics(state.critic, batch, v_pess)
+        target = moved_towards(state.target, critic.net if self.target == "q" else middle, self.ema)
+        metrics = {
+            "value_loss": value_loss,
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "q": jnp.mean(q),
+            "v": jnp.mean(v),
+            "sigma": jnp.mean(sigma),
+            "tau": jnp.mean(tau),
+            "u_above_1": jnp.mean(u > 1),
+        }
+        return UNIQState(ensemble, primary, critic, target, actor, state.q_hat, state.step + 1), metrics
+
+    def values(self, state: UNIQState, batch: Batch, middle: Ensemble) -> tuple[Array, Array]:
+        """Mean level-0.7 value of `s` (the policy's baseline) and the members' values of `s'`, in one pass when they share heads."""
+        if self.target == "v":
+            return jnp.mean(middle(batch.obs), axis=0), state.target(batch.next_obs)
+        here, there = jnp.split(middle(jnp.concatenate([batch.obs, batch.next_obs])), 2, axis=-1)
+        return jnp.mean(here, axis=0), there
+
+    def nonconformity(self, state: UNIQState, batch: Batch) -> Array:
+        here = self.middle(state.ensemble.net)(batch.obs)
+        if self.calibrate == "disagreement":
+            return disagreement(here)
+        there = self.middle(state.ensemble.net)(batch.next_obs)
+        return bellman_score(batch.reward, batch.mask, jnp.mean(here, axis=0), jnp.mean(there, axis=0), self.gamma)
+
+    def recalibrated(self, state: UNIQState, q_hat: Array) -> UNIQState:
+        return state._replace(q_hat=q_hat)
+
+    def act(self, state: UNIQState, obs: Array, memory: Memory) -> tuple[Array, Memory]:
+        return state.actor.net.mode(obs), memory
+
+    def uncertainty(self, state: UNIQState, obs: Array) -> Uncertainty:
+        lower, middle, upper = self.by_level(state.ensemble.net(obs))
+        sigma = disagreement(middle)
+        u, tau = self.controller(sigma, state.q_hat)
+        return Uncertainty(sigma, u, tau, spread(upper, lower))
+
+    def deployed(self, state: UNIQState) -> UNIQState:
+        ensemble, actor = Learner(state.ensemble.net, None), Learner(state.actor.net, None)
+        return state._replace(ensemble=ensemble, primary=None, critic=None, target=None, actor=actor)

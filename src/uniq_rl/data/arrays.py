@@ -1,0 +1,200 @@
+"""Data of one's own: a mapping of arrays, or the same in an .npz file."""
+
+import difflib
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from uniq_rl.data import checks
+from uniq_rl.data.checks import Array
+from uniq_rl.data.dataset import Dataset
+from uniq_rl.data.episodes import assemble
+from uniq_rl.data.names import name_of_file, task_of
+from uniq_rl.errors import UniqError
+
+COLUMNS = {
+    "obs": ("obs", "observations"),
+    "action": ("action", "actions"),
+    "reward": ("reward", "rewards"),
+    "next_obs": ("next_obs", "next_observations"),
+    "terminated": ("terminated", "terminals"),
+    "truncated": ("truncated", "timeouts"),
+    "mask": ("mask", "masks"),
+    "episode_end": ("episode_end",),
+}
+INFOS = {
+    "qpos": ("qpos", "infos/qpos"),
+    "qvel": ("qvel", "infos/qvel"),
+    "action_log_prob": ("action_log_prob", "infos/action_log_probs"),
+}
+REQUIRED = ("obs", "action", "reward")
+NAMES = tuple(name for aliases in (*COLUMNS.values(), *INFOS.values()) for name in aliases)
+
+MAX_COMPRESSION = 1100  # deflate cannot shrink data more than 1032 times: a larger ratio is a forged header
+ALLOWANCE = 2**20
+
+
+def from_arrays(arrays: Mapping[str, Any], name: str = "data", task: str | None = None) -> Dataset:
+    """Build a data set from columns: obs, action, reward, terminated, truncated and, if recorded, next_obs.
+
+    D4RL's names (observations, ..., terminals, timeouts) are understood as well, and so are `mask` (1 - terminated)
+    and `episode_end` (terminated or truncated) in place of the two flags.
+    """
+    return _from_columns(arrays, source=name, name=name, task=task)
+
+
+def load_npz(path: str | os.PathLike[str], name: str | None = None, task: str | None = None) -> Dataset:
+    """Read an .npz file with the columns of `from_arrays`."""
+    path = Path(path)
+    return _from_columns(
+        _read_npz(path), source=str(path), name=name or name_of_file(path), task=task or task_of(path.name)
+    )
+
+
+def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
+    """Write what `load_npz` reads back to the same fingerprint. Equal data give equal bytes: no dates inside."""
+    columns = {key: getattr(dataset, key) for key in ("obs", "action", "reward", "next_obs", "mask", "episode_end")}
+    columns |= {key: value for key, value in dataset.infos.items() if key in INFOS}
+    with zipfile.ZipFile(path, "w") as archive:
+        for key, value in columns.items():
+            member = zipfile.ZipInfo(f"{key}.npy")  # numpy.savez would stamp it with the time
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, value, allow_pickle=False)
+
+
+def _from_columns(arrays: Mapping[str, Any], *, source: str, name: str, task: str | None) -> Dataset:
+    _check_names(arrays, source)
+    labels = _labels(arrays, COLUMNS, source)
+    for key in REQUIRED:
+        if key not in labels:
+            found = ", ".join(sorted(map(str, arrays))[:8]) or "nothing"
+            raise UniqError(f"{source} has no column `{key}` (found: {found}); add it.")
+    columns = {key: checks.numeric(arrays[label], f"{source}: column `{label}`") for key, label in labels.items()}
+    checks.check_rows({labels[key]: np.atleast_1d(value) for key, value in columns.items()}, source)
+    columns, labels = _with_flags(columns, labels, arrays, source)
+    infos = {key: arrays[label] for key, label in _labels(arrays, INFOS, source).items()}
+    for key, value in infos.items():
+        if np.shape(value)[:1] != columns["obs"].shape[:1]:
+            raise UniqError(f"{source}: column `{key}` has shape {np.shape(value)} but needs one entry per row.")
+    return assemble(
+        columns,
+        labels,
+        source=source,
+        name=name,
+        task=task,
+        infos=infos,
+        end_at_jumps="truncated" not in columns,  # who marks the ends is believed; noise in next_obs is then no end
+        how_to_mark="set `truncated` to true on the last row of each episode that was cut off",
+    )
+
+
+def _check_names(arrays: Mapping[str, Any], source: str) -> None:
+    """A misspelt column would otherwise be ignored in silence. Columns of other names are the user's own affair."""
+    for label in arrays:
+        close = difflib.get_close_matches(str(label), NAMES, n=1, cutoff=0.85)
+        if label not in NAMES and close:
+            raise UniqError(f"{source}: column `{label}` is unknown; rename it to `{close[0]}` if that is meant.")
+
+
+def _labels(arrays: Mapping[str, Any], known: Mapping[str, tuple[str, ...]], source: str) -> dict[str, str]:
+    """Canonical name -> the name used in this source."""
+    labels = {}
+    for key, aliases in known.items():
+        used = [alias for alias in aliases if alias in arrays]
+        if len(used) > 1:
+            raise UniqError(f"{source} has both `{used[0]}` and `{used[1]}`, which mean the same; keep one of them.")
+        if used:
+            labels[key] = used[0]
+    return labels
+
+
+def _with_flags(
+    columns: dict[str, Array], labels: dict[str, str], arrays: Iterable[str], source: str
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Bring `mask` and `episode_end`, where given, into the form of `terminated` and `truncated`."""
+    columns, labels = dict(columns), dict(labels)
+    for key, other in (("mask", "terminated"), ("episode_end", "truncated")):
+        if key in columns and other in columns:
+            raise UniqError(
+                f"{source} has both `{labels[key]}` and `{labels[other]}`, which say the same in two ways; keep one."
+            )
+    if "mask" in columns:
+        label = labels["terminated"] = labels.pop("mask")
+        columns["terminated"] = ~checks.flags(columns.pop("mask"), f"{source}: column `{label}`")
+    if "terminated" not in columns:
+        ambiguous = next((name for name in ("done", "dones") if name in arrays), None)
+        if ambiguous:
+            raise UniqError(
+                f"{source}: `{ambiguous}` does not say whether the task ended or the episode was cut off; store "
+                "`terminated` and `truncated` instead."
+            )
+        missing = "neither a `terminated` nor a `truncated`" if "truncated" not in columns else "no `terminated`"
+        raise UniqError(
+            f"{source} has {missing} column; add `terminated` (the task ended; all false if it never does) and "
+            "`truncated` (true on the last row of an episode that was cut off)."
+        )
+    if "episode_end" in columns:  # ends that are terminated as well do no harm: terminated wins
+        labels["truncated"] = labels.pop("episode_end")
+        columns["truncated"] = columns.pop("episode_end")
+    return columns, labels
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    """The known columns of the file. Nothing is unpickled, and nothing is allocated on the word of a header alone."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            # Names alone for the columns nobody asked for, so that messages can speak of them.
+            found: dict[str, Any] = dict.fromkeys(members)
+            for label, member in members.items():
+                if label in NAMES:
+                    found[label] = _read_member(archive, member, path)
+            return found
+    except UniqError:
+        raise
+    except Exception as error:  # zipfile, zlib, tokenize and NumPy each have their own ways to fail on foreign bytes
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> UniqError:
+    reason = " ".join(str(error).split())
+    return UniqError(
+        f"{path} cannot be read as .npz: it is damaged, cut short or of another format ({reason}); write it again "
+        "with numpy.savez."
+    )
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Array:
+    where = f"{path}: column `{member.filename.removesuffix('.npy')}`"
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise UniqError(f"{where} is compressed in a way NumPy never does; write it again with numpy.savez.")
+    stored = min(member.compress_size, path.stat().st_size)
+    with archive.open(member) as file:
+        shape, dtype, header = _read_header(file, where)
+    if dtype.hasobject:
+        raise UniqError(f"{where} holds pickled Python objects, which are never loaded; store plain numbers instead.")
+    declared = math.prod(shape) * dtype.itemsize
+    if header + declared != member.file_size or member.file_size > MAX_COMPRESSION * stored + ALLOWANCE:
+        raise UniqError(
+            f"{where} declares {declared} bytes but the file does not hold them; it is damaged, so write it again "
+            "with numpy.savez."
+        )
+    with archive.open(member) as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+def _read_header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape, type and length of the header in bytes."""
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise UniqError(f"{where} is no plain array of numbers (.npy version {version}); write it with numpy.savez.")
+    shape, _, dtype = readers[version](file)
+    return shape, dtype, file.tell()

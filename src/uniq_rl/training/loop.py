@@ -1,0 +1,421 @@
+"""The training loop: chunks of updates on the device, and between them calibration, records, evaluation, checkpoints.
+
+At an evaluation step the order is: collect the evaluation before, write the checkpoint, submit the new evaluation. So the
+only evaluation that can be missing from a checkpoint is the one at its own step, whose policies the checkpoint holds: a
+resumed run submits it again.
+"""
+
+import contextlib
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from uniq_rl.algorithms import Algorithm
+from uniq_rl.data import Dataset, load_dataset
+from uniq_rl.errors import UniqError
+from uniq_rl.physics.locomotion import TASKS, resolve_physics
+from uniq_rl.policy import Policy, algorithm_from, config_of
+from uniq_rl.storage import disk_errors
+from uniq_rl.training import checkpoint
+from uniq_rl.training.cohort import Cohort, Progress, Run
+from uniq_rl.training.evaluation import Evaluation, Evaluator
+from uniq_rl.training.records import Lines, commit, hardware, read_json, read_lines, versions, write_json
+
+FORMAT = "run-1"
+CHECKPOINT_SECONDS = 60.0
+CHUNK = {"cpu": 200}
+"""Most updates in one compiled call, by backend: short enough for progress and Ctrl-C, long enough to hide the call."""
+DEFAULT_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do when, in updates."""
+
+    steps: int
+    eval_every: int
+    eval_episodes: int = 10
+    log_every: int = 1000
+    physics: str = "d4rl"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "eval_every", "eval_episodes", "log_every"):
+            if getattr(self, name) < 1:
+                raise UniqError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
+        resolve_physics(self.physics)
+
+    def evaluates_at(self, step: int) -> bool:
+        return step > 0 and (step % self.eval_every == 0 or step == self.steps)
+
+    def logs_at(self, step: int) -> bool:
+        return step % self.log_every == 0 or step == self.steps
+
+    def boundaries(self, interval: int | None, limit: int) -> list[int]:
+        """Steps at which a compiled call ends; the same for every session of a run, wherever it was interrupted."""
+        intervals = [every for every in (self.eval_every, self.log_every, interval) if every and every <= self.steps]
+        common = math.gcd(*intervals) if intervals else self.steps
+        chunk = next(size for size in range(min(limit, common), 0, -1) if common % size == 0)
+        if chunk >= min(limit, self.steps) // 10:  # one length of chunk, one compilation
+            intervals = []
+        else:
+            chunk = limit
+        ends = {step for every in (chunk, *intervals) for step in range(every, self.steps + 1, every)}
+        return sorted(ends | {self.steps})
+
+
+class Monitor:
+    """What a caller may want to know while training goes on; the base class ignores it all."""
+
+    def started(self, training: "Training", step: int) -> None: ...
+
+    def advanced(self, step: int) -> None: ...
+
+    def evaluated(self, evaluation: Evaluation) -> None: ...
+
+    def noted(self, sentence: str) -> None: ...
+
+    def stop_requested(self) -> bool:
+        return False
+
+
+class Sink(Protocol):
+    def append(self, line: dict[str, Any]) -> None: ...
+
+    def sync(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class _Memory:
+    """Lines of a training that writes no files."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def append(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+    def sync(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out: a policy and a last score for every run that did not diverge."""
+
+    policies: dict[Any, Policy]
+    scores: dict[Any, float]
+    """Last D4RL score by seed; NaN for a diverged run; empty without a simulator."""
+    records: list[dict[str, Any]] = field(repr=False)
+    episodes: list[dict[str, Any]] = field(repr=False)
+    diverged: tuple[Any, ...] = ()
+    finished: bool = True
+    out: Path | None = None
+
+
+class Training:
+    """A cohort on its way through a plan, with or without a folder."""
+
+    def __init__(self, runs: Sequence[Run], plan: Plan, folder: Path | None = None, sources: Sequence[str | None] = ()) -> None:
+        self.plan = replace(plan, physics=resolve_physics(plan.physics))
+        self.folder = folder
+        self.sources = list(sources) or [None] * len(runs)
+        self.cohort = Cohort([replace(run, algorithm=run.algorithm.budgeted(plan.steps)) for run in runs])
+        tasks = [run.dataset.task for run in runs]
+        self.evaluator: Evaluator | None = None
+        if all(task in TASKS for task in tasks):
+            self.evaluator = Evaluator([str(task) for task in tasks], self.plan.physics, plan.eval_episodes)
+            self.evaluator.check(self.cohort.spec)
+        self.chunk = CHUNK.get(jax.default_backend(), DEFAULT_CHUNK)
+
+    def notes(self) -> list[str]:
+        """What a user should know before it starts."""
+        notes = list(dict.fromkeys(f"Note: {fitted.note}" for fitted in self.cohort.fitted if fitted.note))
+        if self.evaluator is None:
+            tasks = sorted({str(run.dataset.task) for run in self.cohort.runs})
+            known = ", ".join(TASKS)
+            notes.append(f"No simulator for task {', '.join(tasks)} (there is one for {known}): training without scores.")
+        if self.cohort.interval is not None and not all(len(folds.heldout) for folds in self.cohort.folds):
+            notes.append("Fewer than 40 episodes: no held-out fold, so coverage on unseen episodes is not measured.")
+        return notes
+
+    def description(self) -> dict[str, Any]:
+        """`run.json`, all that another machine needs to repeat this."""
+        cohort = self.cohort
+        return {
+            "format": FORMAT,
+            "algorithm": cohort.runs[0].algorithm.name,
+            "plan": asdict(self.plan),
+            "runs": [
+                {
+                    "label": run.label,
+                    "seed": run.seed,
+                    "config": config_of(run.algorithm),
+                    "data": {
+                        "name": run.dataset.name,
+                        "source": source,
+                        "task": run.dataset.task,
+                        "fingerprint": run.dataset.fingerprint,
+                        "transitions": run.dataset.size,
+                        "episodes": run.dataset.episodes,
+                    },
+                    "preprocessing": fitted.to_json(),
+                    "folds": {name: len(rows) for name, rows in asdict(folds).items()},
+                }
+                for run, source, fitted, folds in zip(cohort.runs, self.sources, cohort.fitted, cohort.folds, strict=True)
+            ],
+            "versions": versions(),
+            "hardware": hardware(),
+            "commit": commit(),
+            "sessions": [],
+        }
+
+    def run(self, monitor: Monitor) -> Result:
+        """Go on from wherever the folder stands, to the end or until the monitor asks to stop."""
+        position = checkpoint.position(self.folder) if self.folder else None
+        progress = self.cohort.start() if position is None else checkpoint.load(self.folder, self.cohort)
+        with self._sinks(position) as (records, episodes):
+            session = _Session(self, progress, records, episodes, monitor)
+            if position is None:
+                session.record_calibration(0)
+            monitor.started(self, session.step)
+            if not (position and position.finished):
+                session.run()
+            return session.result()
+
+    @contextlib.contextmanager
+    def _sinks(self, position: checkpoint.Position | None) -> Iterator[tuple[Sink, Sink]]:
+        if self.folder is None:
+            yield _Memory(), _Memory()
+            return
+        offsets = (position.records, position.episodes) if position else (0, 0)
+        records = Lines(self.folder / "records.jsonl", offsets[0])
+        episodes = Lines(self.folder / "episodes.jsonl", offsets[1])
+        try:
+            yield records, episodes
+        finally:
+            with contextlib.suppress(UniqError):  # a full disk was reported already, and the checkpoint does not count on it
+                records.close()
+            with contextlib.suppress(UniqError):
+                episodes.close()
+            if self.evaluator:
+                self.evaluator.close()
+
+
+class _Session:
+    """One sitting of a training: from the state it finds to the end, or to a clean stop."""
+
+    def __init__(self, training: Training, progress: Progress, records: Sink, episodes: Sink, monitor: Monitor) -> None:
+        self.training = training
+        self.cohort, self.plan, self.evaluator = training.cohort, training.plan, training.evaluator
+        self.progress, self.records, self.episodes, self.monitor = progress, records, episodes, monitor
+        self.step = int(progress.step)
+        self.first_step = self.step
+        self.alive = ~np.asarray(progress.frozen)
+        self.pending: Future[Evaluation] | None = None
+        self.saved_at = self.started_at = time.monotonic()
+
+    def run(self) -> None:
+        if self.plan.evaluates_at(self.step):
+            self.submit_evaluation()
+        for end in self.plan.boundaries(self.cohort.interval, self.training.chunk):
+            if end <= self.step:
+                continue
+            self.advance_to(end)
+            if self.monitor.stop_requested() and self.step < self.plan.steps:
+                self.save()
+                break
+        self.collect_evaluation()
+        if self.step == self.plan.steps:
+            self.write_policies()
+            self.save(finished=True)
+        self.close_session()
+
+    def advance_to(self, end: int) -> None:
+        self.progress = self.cohort.advance(self.progress, end - self.step)
+        self.step = end
+        if self.cohort.interval and end % self.cohort.interval == 0:
+            self.progress = self.cohort.calibrate(self.progress)
+        self.watch_for_divergence()
+        if self.plan.logs_at(end):
+            self.record_metrics()
+        if self.plan.logs_at(end) or self.plan.evaluates_at(end):
+            self.record_calibration(end)
+        self.monitor.advanced(end)
+        due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
+        if self.plan.evaluates_at(end) or due:
+            self.save()
+        if self.plan.evaluates_at(end):
+            self.submit_evaluation()
+
+    def watch_for_divergence(self) -> None:
+        alive = ~np.asarray(self.progress.frozen)
+        for index in np.flatnonzero(self.alive & ~alive):
+            label = self.cohort.runs[index].label
+            self.records.append({"kind": "diverged", "step": self.step, "run": label})
+            self.monitor.noted(f"Run {label} diverged by step {self.step}: it is frozen and has no score; the others go on.")
+        self.alive = alive
+
+    def record_metrics(self) -> None:
+        means = np.asarray(self.progress.metrics) / max(int(self.progress.count), 1)
+        for run, row, alive in zip(self.cohort.runs, means, self.alive, strict=True):
+            if alive:
+                values = {name: number(value) for name, value in zip(self.cohort.metric_names, row, strict=True)}
+                self.records.append({"kind": "metrics", "step": self.step, "run": run.label, **values})
+        zeros = jnp.zeros_like(self.progress.metrics)
+        self.progress = self.progress._replace(metrics=zeros, count=jnp.zeros_like(self.progress.count))
+
+    def record_calibration(self, step: int) -> None:
+        with_distributions = step == 0 or self.plan.evaluates_at(step)
+        for run, diagnosis, alive in zip(self.cohort.runs, self.cohort.diagnose(self.progress), self.alive, strict=False):
+            if not with_distributions:
+                del diagnosis["distributions"]
+            if alive:
+                self.records.append({"kind": "calibration", "step": step, "run": run.label, **diagnosis})
+
+    def submit_evaluation(self) -> None:
+        if self.evaluator:
+            self.pending = self.evaluator.submit(self.cohort.policies(self.progress), self.alive, self.step)
+
+    def collect_evaluation(self) -> None:
+        if self.pending is None:
+            return
+        evaluation = self.pending.result()
+        self.pending = None
+        for i, run in enumerate(self.cohort.runs):
+            line = {"step": evaluation.step, "run": run.label, "score": number(evaluation.scores[i])}
+            if np.isfinite(evaluation.scores[i]):
+                line |= {"returns": evaluation.returns[i].tolist(), "lengths": evaluation.lengths[i].tolist()}
+            self.episodes.append(line)
+        self.monitor.evaluated(evaluation)
+
+    def save(self, finished: bool = False) -> None:
+        self.collect_evaluation()
+        self.saved_at = time.monotonic()
+        if self.training.folder:
+            position = checkpoint.Position(self.step, self.records.sync(), self.episodes.sync(), finished)
+            checkpoint.save(self.training.folder, self.progress, position)
+
+    def policies(self) -> dict[str, Policy]:
+        stack = self.cohort.policies(self.progress)
+        return {run.label: self.cohort.policy(stack, i) for i, run in enumerate(self.cohort.runs) if self.alive[i]}
+
+    def write_policies(self) -> None:
+        if self.training.folder:
+            for label, policy in self.policies().items():
+                policy.save(self.training.folder / f"policy-{label}.safetensors")
+
+    def close_session(self) -> None:
+        if not self.training.folder:
+            return
+        seconds = time.monotonic() - self.started_at
+        updates = (self.step - self.first_step) * len(self.cohort.runs)
+        path = self.training.folder / "run.json"
+        description = read_json(path)
+        description["sessions"].append(
+            {
+                "from_step": self.first_step,
+                "to_step": self.step,
+                "seconds": round(seconds, 2),
+                "run_updates_per_second": round(updates / seconds, 1),
+                "versions": versions(),
+                "hardware": hardware(),
+            }
+        )
+        write_json(path, description)
+
+    def result(self) -> Result:
+        if self.training.folder:
+            self.records.sync()
+            self.episodes.sync()
+            records = read_lines(self.training.folder / "records.jsonl")
+            episodes = read_lines(self.training.folder / "episodes.jsonl")
+        else:
+            records, episodes = self.records.lines, self.episodes.lines  # type: ignore[attr-defined]
+        seeds = {run.label: run.seed for run in self.cohort.runs}
+        by = seeds if len(set(seeds.values())) == len(seeds) else {label: label for label in seeds}
+        last = {line["run"]: line["score"] for line in episodes}
+        return Result(
+            policies={by[label]: policy for label, policy in self.policies().items()},
+            scores={by[label]: math.nan if score is None else score for label, score in last.items()},
+            records=records,
+            episodes=episodes,
+            diverged=tuple(by[run.label] for run, alive in zip(self.cohort.runs, self.alive, strict=True) if not alive),
+            finished=self.step == self.plan.steps,
+            out=self.training.folder,
+        )
+
+
+def number(value: Any) -> float | None:
+    """A float JSON can hold."""
+    return float(value) if np.isfinite(value) else None
+
+
+def seed_runs(algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int]) -> list[Run]:
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise UniqError(f"Seed {seed} is not between 0 and 2^32 - 1.")
+    return [Run(algorithm, dataset, seed, str(seed)) for seed in seeds]
+
+
+def begin(runs: Sequence[Run], plan: Plan, out: str | Path | None = None, sources: Sequence[str | None] = ()) -> Training:
+    """A new training; `out` must not exist yet, or be empty. Nothing is written before everything was checked."""
+    folder = Path(out) if out is not None else None
+    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UniqError(f"{folder} exists already; resume it with --resume {folder}, or choose another --out.")
+    training = Training(runs, plan, folder, sources)
+    if folder:
+        created = not folder.exists()
+        try:
+            with disk_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "run.json", training.description())
+        except UniqError:
+            if created:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return training
+
+
+def resume(out: str | Path, datasets: Sequence[Dataset] | None = None) -> Training:
+    """The training of a folder, ready to go on; `datasets` only where the data never were a file."""
+    folder = Path(out)
+    if not folder.is_dir():
+        raise UniqError(f"There is no folder {folder} to resume.")
+    description = read_json(folder / "run.json")
+    if description.get("format") != FORMAT:
+        raise UniqError(f"{folder}/run.json is not of a version this program resumes ('{FORMAT}').")
+    try:
+        plan = Plan(**description["plan"])
+        name = description["algorithm"]
+        loaded: dict[str, Dataset] = {}
+        runs, sources = [], []
+        for i, run in enumerate(description["runs"]):
+            dataset = datasets[i] if datasets else _reloaded(run["data"], loaded, folder)
+            runs.append(Run(algorithm_from(name, run["config"]), dataset, run["seed"], run["label"]))
+            sources.append(run["data"]["source"])
+    except (KeyError, TypeError) as error:
+        raise UniqError(f"{folder}/run.json is damaged ({error!r}).") from None
+    return Training(runs, plan, folder, sources)
+
+
+def _reloaded(data: dict[str, Any], loaded: dict[str, Dataset], folder: Path) -> Dataset:
+    source = data["source"]
+    if source is None:
+        raise UniqError(f"{folder} was trained on arrays in memory; resume it from Python and pass the data again.")
+    if source not in loaded:
+        loaded[source] = load_dataset(source, task=data["task"])
+    if loaded[source].fingerprint != data["fingerprint"]:
+        raise UniqError(f"{source} is no longer the data that {folder} was trained on; bring the original file back.")
+    return loaded[source]
