@@ -74,7 +74,9 @@ class Policy(eqx.Module):
 
 # Compiled once per structure of policy, not once per policy.
 _act = eqx.filter_jit(lambda policy, batch: policy.act(batch)[0])
-_uncertainty = eqx.filter_jit(lambda policy, batch: policy.algorithm.uncertainty(policy.state, policy.normalized(batch)))
+_uncertainty = eqx.filter_jit(
+    lambda policy, batch: policy.algorithm.uncertainty(policy.state, policy.normalized(batch))
+)
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -57,7 +57,7 @@ def load_tree(path: Path, template: Tree) -> Tree:
 
 def named_leaves(tree: Any) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(key): np.ascontiguousarray(leaf) for key, leaf in leaves}
+    return {jax.tree_util.keystr(key): np.asarray(leaf, order="C") for key, leaf in leaves}
 
 
 @contextlib.contextmanager
@@ -68,7 +68,9 @@ def _opened(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise UniqError(f"There is no file {path}.") from None
     except (SafetensorError, OSError) as error:
-        raise UniqError(f"{path} cannot be read as a safetensors file ({error}); it is damaged or something else.") from None
+        raise UniqError(
+            f"{path} cannot be read as a safetensors file ({error}); it is damaged or something else."
+        ) from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -101,4 +103,6 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UniqError(f"{path} cannot be written: {error.strerror or error}; free some space or choose another folder.") from None
+        raise UniqError(
+            f"{path} cannot be written: {error.strerror or error}; free some space or choose another folder."
+        ) from None

@@ -67,11 +67,17 @@ class Algorithm(eqx.Module):
     name: ClassVar[str]
 
     batch_size: int = static(256)
+    """Transitions per update."""
     reward_scaling: Literal["none", "return_range"] = static("none")
+    """return_range: rewards times 1000 / (largest minus smallest episode return), as official IQL."""
     normalize_obs: bool = static(False)
+    """Observations to mean 0 and standard deviation 1."""
     split: Literal["transition", "episode"] = static("transition")
+    """Calibration rows drawn one by one, or by whole episodes."""
     calibration_fraction: float = static(0.0)
+    """Share of the data that calibrates and is never trained on."""
     heldout_fraction: float = static(0.0)
+    """Share of the episodes that neither trains nor calibrates and measures coverage (from 40 episodes on)."""
 
     @property
     def preprocessing(self) -> Preprocessing:

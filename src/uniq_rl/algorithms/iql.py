@@ -42,13 +42,21 @@ class ImplicitActorCritic(Algorithm):
     """What IQL and its descendants share: twin critics, their average, and a policy by advantage-weighted regression."""
 
     reward_scaling: Literal["none", "return_range"] = static("return_range")
+    """return_range: rewards times 1000 / (largest minus smallest episode return), as official IQL."""
     hidden: tuple[int, ...] = static((256, 256))
+    """Widths of the hidden layers of every network."""
     critics: int = static(2)
+    """Critics; the smallest of their values counts."""
     gamma: float = 0.99
+    """Discount."""
     learning_rate: float = 3e-4
+    """Adam's, for every network."""
     ema: float = 0.005
+    """Step of the moving average that the targets follow."""
     beta_pi: float = 3.0
+    """Inverse temperature of the advantage weights: 0 is behaviour cloning."""
     weight_cap: float = 100.0
+    """Largest advantage weight."""
     decay_steps: float | None = None
     """Updates over which the actor's learning rate falls to zero (cosine); None: the whole budget."""
 
@@ -78,7 +86,11 @@ class ImplicitActorCritic(Algorithm):
             value = -jnp.mean(weights * policy.log_prob(batch.obs, batch.action))
             return value, value
 
-        rate = self.learning_rate if self.decay_steps is None else self.learning_rate * cosine_decay(step, self.decay_steps)
+        rate = (
+            self.learning_rate
+            if self.decay_steps is None
+            else self.learning_rate * cosine_decay(step, self.decay_steps)
+        )
         return actor.descend(loss, rate)
 
     def fit_critics(
@@ -95,9 +107,12 @@ class ImplicitActorCritic(Algorithm):
 
 
 class IQL(ImplicitActorCritic):
+    """Implicit Q-learning: one expectile for all states."""
+
     name: ClassVar[str] = "iql"
 
     expectile: float = 0.7
+    """Level of the value function: 0.5 is the behaviour's value, towards 1 the best logged action's."""
 
     def __check_init__(self) -> None:
         self.require("expectile", self.expectile, at_least=0, below=1)

@@ -54,25 +54,38 @@ class UNIQState(NamedTuple):
 
 
 class UNIQ(ImplicitActorCritic):
+    """IQL with an expectile per state, set by conformally calibrated disagreement."""
+
     name: ClassVar[str] = "uniq"
 
     calibration_fraction: float = static(0.2)
+    """Share of the data that calibrates and is never trained on."""
     heldout_fraction: float = static(0.05)
+    """Share of the episodes that neither trains nor calibrates and measures coverage (from 40 episodes on)."""
     n_members: int = static(3)
+    """Value heads per expectile level; their disagreement is sigma."""
     reading: Literal["effective", "primary"] = static("effective")
     """Who gets `tau(s)`: the heads themselves, at `tau(s) * level`, or a separate value network."""
     target: Literal["q", "v"] = static("q")
+    """What is averaged over time: the critics, as in IQL, or the level-0.7 heads of the TD target."""
     ensemble: EnsembleKind = static("independent")
+    """Separate networks, or a shared trunk with a low-rank part per head."""
     rank: int = static(8)
     """Rank of a member's own part in a low-rank ensemble."""
     calibrate: Calibration = static("bellman")
     """What `q_hat` is a quantile of: Bellman residuals, the disagreement itself, or nothing (`u` is raw `sigma`)."""
     recalibrate_every: int = static(5000)
+    """Updates between calibrations."""
     kappa: float = 0.5
+    """Pessimism: how many sigma are taken off the value of the next state."""
     tau_min: float = 0.5
+    """The expectile where uncertainty is high."""
     tau_max: float = 0.9
+    """The expectile where it is low."""
     beta_tau: float = 5.0
+    """How sharply the expectile falls as u passes 1."""
     delta: float = 0.1
+    """Miscoverage: the share of new scores that q_hat may miss."""
 
     def __check_init__(self) -> None:
         for field in ("n_members", "rank", "recalibrate_every"):

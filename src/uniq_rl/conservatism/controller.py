@@ -26,9 +26,7 @@ def calibrated_uncertainty(sigma: Array, q_hat: Array | float, epsilon: float = 
     return sigma / (q_hat + epsilon)
 
 
-def adaptive_expectile(
-    u: Array, tau_min: Array | float, tau_max: Array | float, beta_tau: Array | float
-) -> Array:
+def adaptive_expectile(u: Array, tau_min: Array | float, tau_max: Array | float, beta_tau: Array | float) -> Array:
     """`tau(s)`: from near `tau_max` where `u` is small to `tau_min` where it is large (`eq:tau_s`)."""
     return tau_min + (tau_max - tau_min) * jax.nn.sigmoid(-beta_tau * (u - 1))
 

@@ -1,5 +1,6 @@
 """Data of one's own: a mapping of arrays, or the same in an .npz file."""
 
+import dataclasses
 import difflib
 import math
 import os
@@ -11,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from uniq_rl.data import checks
+from uniq_rl.data.bounds import ActionRange
 from uniq_rl.data.checks import Array
 from uniq_rl.data.dataset import Dataset
 from uniq_rl.data.episodes import assemble
@@ -33,26 +35,45 @@ INFOS = {
     "action_log_prob": ("action_log_prob", "infos/action_log_probs"),
 }
 REQUIRED = ("obs", "action", "reward")
-NAMES = tuple(name for aliases in (*COLUMNS.values(), *INFOS.values()) for name in aliases)
+BOUNDS = ("action_low", "action_high")
+"""Bounds of the actions as they are stored, one number per dimension: the actions are rescaled from them."""
+ORIGINAL = ("original_action_low", "original_action_high")
+"""Bounds the actions had before they were rescaled to [-1, 1], as `save_npz` stores them."""
+NAMES = (*(name for aliases in (*COLUMNS.values(), *INFOS.values()) for name in aliases), *BOUNDS, *ORIGINAL)
 
 MAX_COMPRESSION = 1100  # deflate cannot shrink data more than 1032 times: a larger ratio is a forged header
 ALLOWANCE = 2**20
 
 
-def from_arrays(arrays: Mapping[str, Any], name: str = "data", task: str | None = None) -> Dataset:
+def from_arrays(
+    arrays: Mapping[str, Any],
+    name: str = "data",
+    task: str | None = None,
+    action_range: ActionRange = None,
+) -> Dataset:
     """Build a data set from columns: obs, action, reward, terminated, truncated and, if recorded, next_obs.
 
     D4RL's names (observations, ..., terminals, timeouts) are understood as well, and so are `mask` (1 - terminated)
-    and `episode_end` (terminated or truncated) in place of the two flags.
+    and `episode_end` (terminated or truncated) in place of the two flags. Actions outside [-1, 1] need their bounds:
+    `action_range` (a pair, or "data"), or the entries `action_low` and `action_high`; they are then rescaled.
     """
-    return _from_columns(arrays, source=name, name=name, task=task)
+    return from_columns(arrays, source=name, name=name, task=task, action_range=action_range)
 
 
-def load_npz(path: str | os.PathLike[str], name: str | None = None, task: str | None = None) -> Dataset:
+def load_npz(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    task: str | None = None,
+    action_range: ActionRange = None,
+) -> Dataset:
     """Read an .npz file with the columns of `from_arrays`."""
     path = Path(path)
-    return _from_columns(
-        _read_npz(path), source=str(path), name=name or name_of_file(path), task=task or task_of(path.name)
+    return from_columns(
+        _read_npz(path),
+        source=str(path),
+        name=name or name_of_file(path),
+        task=task or task_of(path.name),
+        action_range=action_range,
     )
 
 
@@ -60,6 +81,8 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write what `load_npz` reads back to the same fingerprint. Equal data give equal bytes: no dates inside."""
     columns = {key: getattr(dataset, key) for key in ("obs", "action", "reward", "next_obs", "mask", "episode_end")}
     columns |= {key: value for key, value in dataset.infos.items() if key in INFOS}
+    if dataset.action_low is not None and dataset.action_high is not None:
+        columns |= dict(zip(ORIGINAL, (dataset.action_low, dataset.action_high), strict=True))
     with zipfile.ZipFile(path, "w") as archive:
         for key, value in columns.items():
             member = zipfile.ZipInfo(f"{key}.npy")  # numpy.savez would stamp it with the time
@@ -68,7 +91,10 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
                 np.lib.format.write_array(file, value, allow_pickle=False)
 
 
-def _from_columns(arrays: Mapping[str, Any], *, source: str, name: str, task: str | None) -> Dataset:
+def from_columns(
+    arrays: Mapping[str, Any], *, source: str, name: str, task: str | None, action_range: ActionRange = None
+) -> Dataset:
+    """What `from_arrays` does, for loaders whose `source` is not the name of the data."""
     _check_names(arrays, source)
     labels = _labels(arrays, COLUMNS, source)
     for key in REQUIRED:
@@ -82,7 +108,7 @@ def _from_columns(arrays: Mapping[str, Any], *, source: str, name: str, task: st
     for key, value in infos.items():
         if np.shape(value)[:1] != columns["obs"].shape[:1]:
             raise UniqError(f"{source}: column `{key}` has shape {np.shape(value)} but needs one entry per row.")
-    return assemble(
+    dataset = assemble(
         columns,
         labels,
         source=source,
@@ -91,7 +117,27 @@ def _from_columns(arrays: Mapping[str, Any], *, source: str, name: str, task: st
         infos=infos,
         end_at_jumps="truncated" not in columns,  # who marks the ends is believed; noise in next_obs is then no end
         how_to_mark="set `truncated` to true on the last row of each episode that was cut off",
+        action_range=_range_of(arrays, action_range, source),
     )
+    original = _pair(arrays, ORIGINAL, source)
+    return dataclasses.replace(dataset, action_low=original[0], action_high=original[1]) if original else dataset
+
+
+def _range_of(arrays: Mapping[str, Any], action_range: ActionRange, source: str) -> ActionRange:
+    """The bounds to rescale from, which may be given once: by the caller, or beside the actions."""
+    stored = _pair(arrays, BOUNDS, source)
+    ways = [name for name, given in (("action_range", action_range), (BOUNDS[0], stored)) if given is not None]
+    ways += [ORIGINAL[0]] if any(name in arrays for name in ORIGINAL) else []
+    if len(ways) > 1:
+        raise UniqError(f"{source}: the action range is given by both `{ways[0]}` and `{ways[1]}`; keep one of them.")
+    return action_range if stored is None else stored
+
+
+def _pair(arrays: Mapping[str, Any], names: tuple[str, str], source: str) -> tuple[Any, Any] | None:
+    found = [name for name in names if name in arrays]
+    if len(found) == 1:
+        raise UniqError(f"{source} has only one of `{names[0]}` and `{names[1]}`; give both.")
+    return (arrays[names[0]], arrays[names[1]]) if found else None
 
 
 def _check_names(arrays: Mapping[str, Any], source: str) -> None:

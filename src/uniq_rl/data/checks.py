@@ -57,15 +57,15 @@ def actions(values: Any, where: str) -> Array:
     if numeric(values, where).dtype.kind != "f":
         raise UniqError(
             f"{where} holds {np.asarray(values).dtype} values, so the actions look discrete; only continuous actions "
-            "are supported, as floating-point numbers in [-1, 1]."
+            "are supported, as floating-point numbers in [-1, 1] or with their bounds, action_range=(low, high)."
         )
     array = table(values, where)
     excess = np.abs(array)
     if array.size and excess.max() > 1 + ACTION_TOLERANCE:
         row, column = np.unravel_index(excess.argmax(), array.shape)
         raise UniqError(
-            f"{where} reaches {array[row, column]:g} at row {row}, column {column}, outside [-1, 1]; divide the "
-            "actions by the bound of the action space."
+            f"{where} reaches {array[row, column]:g} at row {row}, column {column}, outside [-1, 1]; give the "
+            "bounds of the action space, action_range=(low, high), and the actions are rescaled."
         )
     return np.clip(array, -1, 1)
 

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from uniq_rl.data.bounds import ActionRange
 from uniq_rl.data.checks import Array
 from uniq_rl.data.dataset import Dataset
 from uniq_rl.data.episodes import assemble
@@ -26,7 +27,12 @@ MAX_COMPRESSION = 1100
 ALLOWANCE = 64 * 2**20
 
 
-def load_d4rl(path: str | os.PathLike[str], name: str | None = None, task: str | None = None) -> Dataset:
+def load_d4rl(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    task: str | None = None,
+    action_range: ActionRange = None,
+) -> Dataset:
     """Read a D4RL file. Every row is used, except rows whose next observation nobody recorded."""
     path = Path(path)
     with _opened(path) as file:
@@ -42,6 +48,7 @@ def load_d4rl(path: str | os.PathLike[str], name: str | None = None, task: str |
         end_at_jumps=True,  # files before v2 have no `timeouts`, and joined files may lack one at the seam
         how_to_mark="set `timeouts` to true on the last row of each episode that was cut off, or `terminals` where "
         "the task itself ended",
+        action_range=action_range,
     )
 
 

@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from uniq_rl.data import checks
+from uniq_rl.data import bounds, checks
 from uniq_rl.data.checks import Array
 from uniq_rl.errors import UniqError
 
@@ -34,6 +34,8 @@ class Dataset:
     name: str = "data"
     task: str | None = None  # "hopper", ... when known
     infos: Mapping[str, Array] = field(default_factory=dict)  # per-row extras (qpos, qvel, ...), never used in training
+    action_low: Array | None = None  # [action_dim] float32: what -1 stood for before rescaling; None: it was -1
+    action_high: Array | None = None  # [action_dim] float32: what 1 stood for before rescaling; None: it was 1
 
     def __post_init__(self) -> None:
         where = f"data set {self.name}"
@@ -66,6 +68,15 @@ class Dataset:
         for key, value in arrays.items():
             object.__setattr__(self, key, _frozen(value))
         object.__setattr__(self, "infos", infos)
+        self._check_bounds(where)
+
+    def _check_bounds(self, where: str) -> None:
+        if (self.action_low is None) != (self.action_high is None):
+            raise UniqError(f"{where}: give both action_low and action_high, or neither.")
+        if self.action_low is not None:
+            found = bounds.checked(self.action_low, self.action_high, self.action_dim, where)
+            object.__setattr__(self, "action_low", _frozen(found.low))
+            object.__setattr__(self, "action_high", _frozen(found.high))
 
     @property
     def size(self) -> int:
@@ -82,9 +93,10 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the six arrays: equal for equal data, whatever the file, the name or the extras."""
+        """SHA-256 of the six arrays, and of the action bounds if any: the same whatever the file, name or extras."""
         digest = hashlib.sha256()
-        for array in (self.obs, self.action, self.reward, self.next_obs, self.mask, self.episode_end):
+        columns = (self.obs, self.action, self.reward, self.next_obs, self.mask, self.episode_end)
+        for array in (*columns, *(bound for bound in (self.action_low, self.action_high) if bound is not None)):
             stored = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
             digest.update(f"{stored.dtype.str}{stored.shape}".encode())
             digest.update(stored.reshape(-1).view(np.uint8).data)
@@ -121,15 +133,10 @@ class Dataset:
         if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.episodes:
             raise UniqError(f"data set {self.name}: choose episodes between 0 and {self.episodes - 1}, at least one.")
         rows = np.concatenate([np.arange(start, stop) for start, stop in self.episode_bounds[chosen]])
-        return Dataset(
-            obs=self.obs[rows],
-            action=self.action[rows],
-            reward=self.reward[rows],
-            next_obs=self.next_obs[rows],
-            mask=self.mask[rows],
-            episode_end=self.episode_end[rows],
-            name=self.name,
-            task=self.task,
+        columns = ("obs", "action", "reward", "next_obs", "mask", "episode_end")
+        return replace(
+            self,
+            **{key: getattr(self, key)[rows] for key in columns},
             infos={key: value[rows] for key, value in self.infos.items()},
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from uniq_rl.data import checks
+from uniq_rl.data.bounds import ActionRange, bounded_actions
 from uniq_rl.data.checks import Array
 from uniq_rl.data.dataset import Dataset
 from uniq_rl.errors import UniqError
@@ -31,12 +32,13 @@ def assemble(
     infos: Mapping[str, Array],
     end_at_jumps: bool,
     how_to_mark: str,
+    action_range: ActionRange = None,
 ) -> Dataset:
     """Build a data set from raw columns under their canonical names.
 
     `columns` holds obs, action, reward, terminated and maybe next_obs and truncated. `labels` gives the names the user
     knows them by, for the error messages, whose rows are the rows of the source. `end_at_jumps` also ends an episode
-    where a stored next_obs does not continue.
+    where a stored next_obs does not continue. `action_range` is what to rescale the actions from, see `bounds`.
     """
 
     def where(key: str) -> str:
@@ -45,7 +47,7 @@ def assemble(
     raw = {key: checks.numeric(value, where(key)) for key, value in columns.items()}
     checks.check_rows({labels[key]: np.atleast_1d(value) for key, value in raw.items()}, source)
     obs = checks.table(raw["obs"], where("obs"))
-    action = checks.actions(raw["action"], where("action"))
+    action, bounds = bounded_actions(raw["action"], action_range, where("action"))
     reward = checks.vector(raw["reward"], where("reward"))
     terminated = checks.flags(raw["terminated"], where("terminated"))
     end = terminated.copy()
@@ -86,4 +88,6 @@ def assemble(
         name=name,
         task=task,
         infos={key: checks.numeric(value, f"{source}: column `{key}`")[keep] for key, value in infos.items()},
+        action_low=bounds and bounds.low,
+        action_high=bounds and bounds.high,
     )

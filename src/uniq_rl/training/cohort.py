@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,13 +90,17 @@ class Cohort:
     def _shared_spec(self) -> Spec:
         specs = {Spec(run.dataset.obs_dim, run.dataset.action_dim) for run in self.runs}
         if len(specs) > 1:
-            raise UniqError(f"Runs of one cohort need observations and actions of one width, but there are {sorted(specs)}.")
+            raise UniqError(
+                f"Runs of one cohort need observations and actions of one width, but there are {sorted(specs)}."
+            )
         return specs.pop()
 
     def _stacked_algorithm(self) -> Algorithm:
         algorithms = [run.algorithm for run in self.runs]
         if len({jax.tree.structure(algorithm) for algorithm in algorithms}) > 1:
-            raise UniqError("Runs of one cohort may differ in numbers only, but these differ in what shapes the program.")
+            raise UniqError(
+                "Runs of one cohort may differ in numbers only, but these differ in what shapes the program."
+            )
         return jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *algorithms)
 
     def _pack(self) -> tuple[list[Fitted], Array, Rows, list[Folds]]:
@@ -133,7 +136,12 @@ class Cohort:
         return jnp.asarray(ranks, jnp.int32)
 
     def _metric_names(self) -> list[str]:
-        batch = Batch(*(jnp.zeros(shape) for shape in ((1, self.spec.obs_dim), (1, self.spec.action_dim), 1, (1, self.spec.obs_dim), 1)))
+        batch = Batch(
+            *(
+                jnp.zeros(shape)
+                for shape in ((1, self.spec.obs_dim), (1, self.spec.action_dim), 1, (1, self.spec.obs_dim), 1)
+            )
+        )
         algorithm = self.runs[0].algorithm
         update = lambda key: algorithm.update(algorithm.init(key, self.spec), batch, key)[1]  # noqa: E731
         return sorted(jax.eval_shape(update, jax.random.key(0)))
@@ -170,7 +178,9 @@ class Cohort:
             if slots
             else np.full(len(self.runs), np.nan)
         )
-        uncertainty = jax.device_get(_sampled_uncertainty(self.algorithm, progress, self.data, self.rows.train, self.spec))
+        uncertainty = jax.device_get(
+            _sampled_uncertainty(self.algorithm, progress, self.data, self.rows.train, self.spec)
+        )
         q_hat = np.asarray(progress.state.q_hat)
         return [
             {
@@ -201,7 +211,8 @@ def pack(fitted: Fitted, dataset: Dataset) -> np.ndarray:
     """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask."""
     columns = fitted.apply(dataset)
     return np.concatenate(
-        [columns["obs"], columns["action"], columns["next_obs"], columns["reward"][:, None], columns["mask"][:, None]], axis=1
+        [columns["obs"], columns["action"], columns["next_obs"], columns["reward"][:, None], columns["mask"][:, None]],
+        axis=1,
     )
 
 
@@ -230,7 +241,9 @@ def _init(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
 def _advance(
     algorithm: Algorithm, progress: Progress, data: Array, train: Fold, keys: Array, spec: Spec, length: int
 ) -> Progress:
-    def update(algorithm: Algorithm, state: State, frozen: Array, fold: Fold, key: Array, step: Array) -> tuple[State, Array]:
+    def update(
+        algorithm: Algorithm, state: State, frozen: Array, fold: Fold, key: Array, step: Array
+    ) -> tuple[State, Array]:
         index_key, update_key = jax.random.split(jax.random.fold_in(key, 1 + step))
         index = fold.offset + jax.random.randint(index_key, (algorithm.batch_size,), 0, fold.size)
         new, metrics = algorithm.update(state, unpack(data[index], spec), update_key)
@@ -276,7 +289,9 @@ def _calibrate(
 
 
 @partial(jax.jit, static_argnames=("spec", "slots"))
-def _heldout_coverage(algorithm: Algorithm, progress: Progress, data: Array, fold: Fold, spec: Spec, slots: int) -> Array:
+def _heldout_coverage(
+    algorithm: Algorithm, progress: Progress, data: Array, fold: Fold, spec: Spec, slots: int
+) -> Array:
     def one(algorithm: Algorithm, state: State, fold: Fold) -> Array:
         scores = _scores(algorithm, state, data, fold, spec, slots)
         covered = coverage(scores, state.q_hat) * scores.shape[0] / fold.size
@@ -294,5 +309,3 @@ def _sampled_uncertainty(algorithm: Algorithm, progress: Progress, data: Array, 
         return algorithm.uncertainty(state, unpack(data[index], spec).obs)
 
     return jax.vmap(one)(algorithm, progress.state, fold)
-
-

@@ -30,7 +30,9 @@ class Evaluation(NamedTuple):
 
 def evaluation_seeds(step: int, episodes: int) -> list[int]:
     """Seeds of the evaluation at `step`: disjoint from those of every other step, equal for all methods."""
-    return [int(seed) for seed in np.random.SeedSequence((STREAM, step)).generate_state(episodes, np.uint64) >> np.uint64(1)]
+    return [
+        int(seed) for seed in np.random.SeedSequence((STREAM, step)).generate_state(episodes, np.uint64) >> np.uint64(1)
+    ]
 
 
 class Evaluator:
@@ -39,11 +41,14 @@ class Evaluator:
     def __init__(self, tasks: Sequence[str], physics: str, episodes: int) -> None:
         unknown = sorted(set(tasks) - set(TASKS))
         if unknown:
-            raise UniqError(f"There is no simulator for task {', '.join(unknown)}; evaluation knows {', '.join(TASKS)}.")
+            raise UniqError(
+                f"There is no simulator for task {', '.join(unknown)}; evaluation knows {', '.join(TASKS)}."
+            )
         self.tasks = list(tasks)
         self.episodes = episodes
         self._environments = {
-            task: Lockstep(task, count=self.tasks.count(task) * episodes, physics=physics) for task in dict.fromkeys(tasks)
+            task: Lockstep(task, count=self.tasks.count(task) * episodes, physics=physics)
+            for task in dict.fromkeys(tasks)
         }
         self._members = {task: [i for i, other in enumerate(tasks) if other == task] for task in self._environments}
         self._cpu = jax.devices("cpu")[0]

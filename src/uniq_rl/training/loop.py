@@ -127,7 +127,9 @@ class Result:
 class Training:
     """A cohort on its way through a plan, with or without a folder."""
 
-    def __init__(self, runs: Sequence[Run], plan: Plan, folder: Path | None = None, sources: Sequence[str | None] = ()) -> None:
+    def __init__(
+        self, runs: Sequence[Run], plan: Plan, folder: Path | None = None, sources: Sequence[str | None] = ()
+    ) -> None:
         self.plan = replace(plan, physics=resolve_physics(plan.physics))
         self.folder = folder
         self.sources = list(sources) or [None] * len(runs)
@@ -145,7 +147,9 @@ class Training:
         if self.evaluator is None:
             tasks = sorted({str(run.dataset.task) for run in self.cohort.runs})
             known = ", ".join(TASKS)
-            notes.append(f"No simulator for task {', '.join(tasks)} (there is one for {known}): training without scores.")
+            notes.append(
+                f"No simulator for task {', '.join(tasks)} (there is one for {known}): training without scores."
+            )
         if self.cohort.interval is not None and not all(len(folds.heldout) for folds in self.cohort.folds):
             notes.append("Fewer than 40 episodes: no held-out fold, so coverage on unseen episodes is not measured.")
         return notes
@@ -173,7 +177,9 @@ class Training:
                     "preprocessing": fitted.to_json(),
                     "folds": {name: len(rows) for name, rows in asdict(folds).items()},
                 }
-                for run, source, fitted, folds in zip(cohort.runs, self.sources, cohort.fitted, cohort.folds, strict=True)
+                for run, source, fitted, folds in zip(
+                    cohort.runs, self.sources, cohort.fitted, cohort.folds, strict=True
+                )
             ],
             "versions": versions(),
             "hardware": hardware(),
@@ -205,7 +211,9 @@ class Training:
         try:
             yield records, episodes
         finally:
-            with contextlib.suppress(UniqError):  # a full disk was reported already, and the checkpoint does not count on it
+            with contextlib.suppress(
+                UniqError
+            ):  # a full disk was reported already, and the checkpoint does not count on it
                 records.close()
             with contextlib.suppress(UniqError):
                 episodes.close()
@@ -253,6 +261,8 @@ class _Session:
         if self.plan.logs_at(end) or self.plan.evaluates_at(end):
             self.record_calibration(end)
         self.monitor.advanced(end)
+        if self.pending and self.pending.done():
+            self.collect_evaluation()
         due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
         if self.plan.evaluates_at(end) or due:
             self.save()
@@ -264,7 +274,9 @@ class _Session:
         for index in np.flatnonzero(self.alive & ~alive):
             label = self.cohort.runs[index].label
             self.records.append({"kind": "diverged", "step": self.step, "run": label})
-            self.monitor.noted(f"Run {label} diverged by step {self.step}: it is frozen and has no score; the others go on.")
+            self.monitor.noted(
+                f"Run {label} diverged by step {self.step}: it is frozen and has no score; the others go on."
+            )
         self.alive = alive
 
     def record_metrics(self) -> None:
@@ -278,7 +290,9 @@ class _Session:
 
     def record_calibration(self, step: int) -> None:
         with_distributions = step == 0 or self.plan.evaluates_at(step)
-        for run, diagnosis, alive in zip(self.cohort.runs, self.cohort.diagnose(self.progress), self.alive, strict=False):
+        for run, diagnosis, alive in zip(
+            self.cohort.runs, self.cohort.diagnose(self.progress), self.alive, strict=False
+        ):
             if not with_distributions:
                 del diagnosis["distributions"]
             if alive:
@@ -369,7 +383,9 @@ def seed_runs(algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int]) -> l
     return [Run(algorithm, dataset, seed, str(seed)) for seed in seeds]
 
 
-def begin(runs: Sequence[Run], plan: Plan, out: str | Path | None = None, sources: Sequence[str | None] = ()) -> Training:
+def begin(
+    runs: Sequence[Run], plan: Plan, out: str | Path | None = None, sources: Sequence[str | None] = ()
+) -> Training:
     """A new training; `out` must not exist yet, or be empty. Nothing is written before everything was checked."""
     folder = Path(out) if out is not None else None
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

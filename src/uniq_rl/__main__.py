@@ -1,0 +1,3 @@
+from uniq_rl.cli import main
+
+main()

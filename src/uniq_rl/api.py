@@ -1,0 +1,120 @@
+"""The library as functions: what the command line does, for programs."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from uniq_rl.algorithms import Algorithm
+from uniq_rl.data import Dataset, load_dataset
+from uniq_rl.errors import UniqError
+from uniq_rl.evidence.figures import draw_run
+from uniq_rl.policy import Policy, load_policy
+from uniq_rl.training import loop
+from uniq_rl.training.cohort import Run
+from uniq_rl.training.evaluation import Evaluation, Evaluator, stacked
+from uniq_rl.training.loop import Monitor, Plan, Result, Training
+from uniq_rl.training.records import read_json, read_lines
+
+Data = Dataset | str | os.PathLike[str] | Mapping[str, Any]
+FRESH = 2**40
+"""The evaluation step whose seeds no training uses."""
+
+
+def train(
+    algorithm: Algorithm,
+    data: Data,
+    *,
+    steps: int = 1_000_000,
+    seeds: Sequence[int] = (0,),
+    out: str | Path | None = None,
+    task: str | None = None,
+    physics: str = "d4rl",
+    eval_every: int | None = None,
+    eval_episodes: int = 10,
+    log_every: int = 1000,
+    monitor: Monitor | None = None,
+) -> Result:
+    """Train one method on one data set with several seeds, all in one program.
+
+    `data` is a `Dataset`, a path or a mapping of arrays. With `out`, everything is written there and can be resumed;
+    without, nothing is written. Scores need a task with a simulator; `eval_every` defaults to a twentieth of `steps`.
+    """
+    plan = Plan(steps, eval_every or max(1, steps // 20), eval_episodes, log_every, physics)
+    training = prepare(algorithm, data, plan, seeds=seeds, out=out, task=task)
+    return carry_out(training, monitor)
+
+
+def prepare(
+    algorithm: Algorithm,
+    data: Data,
+    plan: Plan,
+    *,
+    seeds: Sequence[int] = (0,),
+    out: str | Path | None = None,
+    task: str | None = None,
+) -> Training:
+    """Everything `train` does before the first update: load, check, create the folder."""
+    dataset = load_dataset(data, task=task)
+    source = os.path.abspath(data) if isinstance(data, str | os.PathLike) and os.path.exists(data) else None
+    source = source or (str(data) if isinstance(data, str) else None)
+    runs = loop.seed_runs(algorithm, dataset, seeds)
+    return loop.begin(runs, plan, out, [source] * len(runs))
+
+
+def train_runs(
+    runs: Sequence[Run], plan: Plan, out: str | Path | None = None, monitor: Monitor | None = None
+) -> Result:
+    """Train runs that may differ in seed, data and every hyper-parameter that is a number, as one program."""
+    return carry_out(loop.begin(runs, plan, out), monitor)
+
+
+def resume(out: str | Path, data: Data | None = None, monitor: Monitor | None = None) -> Result:
+    """Go on where a folder stopped; `data` only when it was trained on arrays that never were a file."""
+    runs = len(read_json(Path(out) / "run.json").get("runs", []))
+    return carry_out(loop.resume(out, None if data is None else [load_dataset(data)] * runs), monitor)
+
+
+def carry_out(training: Training, monitor: Monitor | None = None) -> Result:
+    result = training.run(monitor or Monitor())
+    if result.out:
+        draw_run(result.out)
+    return result
+
+
+def evaluate(
+    folder: str | Path, *, episodes: int | None = None, repeat: bool = False, physics: str | None = None
+) -> tuple[list[str], Evaluation]:
+    """Labels and evaluation of every policy in a training folder.
+
+    On episodes no training has seen, or, with `repeat`, on those of the run's last evaluation, whose scores come out exactly.
+    """
+    folder = Path(folder)
+    description = read_json(folder / "run.json")
+    runs = description["runs"]
+    labels = [run["label"] for run in runs]
+    paths = {label: folder / f"policy-{label}.safetensors" for label in labels}
+    policies = {label: load_policy(path) for label, path in paths.items() if path.exists()}
+    if not policies:
+        raise UniqError(f"{folder} holds no policy; finish the training first, with --resume {folder}.")
+    step = FRESH
+    if repeat:
+        lines = read_lines(folder / "episodes.jsonl")
+        if not lines:
+            raise UniqError(f"{folder} was never evaluated, so there is no evaluation to repeat.")
+        step = max(line["step"] for line in lines)
+        episodes = description["plan"]["eval_episodes"]
+    evaluator = Evaluator(
+        [str(run["data"]["task"]) for run in runs], physics or description["plan"]["physics"], episodes or 10
+    )
+    try:
+        # A run that diverged has no policy; any other keeps its place, so that the arithmetic is the training's own.
+        spare: Policy = next(iter(policies.values()))
+        evaluator.check(spare.spec)
+        stack = jax.device_get(stacked([policies.get(label, spare) for label in labels]))
+        return labels, evaluator.evaluate(stack, np.asarray([label in policies for label in labels]), step)
+    finally:
+        evaluator.close()

@@ -1,0 +1,399 @@
+"""`uniq-rl`: parse, call, print. No logic."""
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import jax
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from uniq_rl import __version__, api
+from uniq_rl.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from uniq_rl.data import load_dataset
+from uniq_rl.data.inspect import inspect_dataset
+from uniq_rl.data.names import kind_of, task_of
+from uniq_rl.errors import UniqError
+from uniq_rl.physics.scores import REFERENCE, score
+from uniq_rl.training import loop
+from uniq_rl.training.evaluation import Evaluation
+from uniq_rl.training.loop import Monitor, Plan, Result, Training
+
+OVERVIEW = f"""uniq-rl {__version__}: offline reinforcement learning that knows where it is uncertain
+
+  uniq-rl train DATA [--algo {"|".join(ALGORITHMS)}] [--steps N] [--seeds 0 1 2] [--out DIR]
+  uniq-rl train --resume DIR
+  uniq-rl evaluate DIR [--episodes 10]
+  uniq-rl data inspect DATA
+
+Each takes --help. DATA is a D4RL file (.hdf5) or arrays of your own (.npz)."""
+
+out = Console()
+err = Console(stderr=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """What to train on, for how long, and where to put it."""
+
+    data: Annotated[str | None, tyro.conf.Positional] = None
+    """D4RL file (.hdf5) or arrays (.npz) of logged transitions."""
+    algo: str = "uniq"
+    """The method; its hyper-parameters are the options below."""
+    preset: Literal["paper", "none"] = "paper"
+    """paper: the published settings for the task and kind of data in the name; options given here win over them."""
+    steps: int = 1_000_000
+    """Updates."""
+    seeds: tuple[int, ...] = (0,)
+    """One run each, all trained as one program."""
+    out: Path | None = None
+    """A new folder for everything that comes out; default: runs/DATA-ALGO."""
+    task: str | None = None
+    """hopper, walker2d or halfcheetah, when the file's name does not say; other data train without scores."""
+    physics: Literal["d4rl", "gymnasium", "gymnasium-v4", "gymnasium-v5"] = "d4rl"
+    """The simulator that scores: as D4RL was recorded, or as Gymnasium is today."""
+    eval_every: int | None = None
+    """Updates between evaluations; default: a twentieth of the steps."""
+    eval_episodes: int = 10
+    """Episodes per evaluation and run."""
+    log_every: int = 1000
+    """Updates between records."""
+    resume: Path | None = None
+    """Go on with this folder after any interruption; nothing else is needed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Score the policies of a training folder on fresh episodes, or repeat its last evaluation exactly.
+
+    Example: uniq-rl evaluate runs/hopper --episodes 100
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The folder that `train` wrote."""
+    episodes: int = 10
+    """Episodes per policy."""
+    repeat: bool = False
+    """Use the episodes of the run's last evaluation: its scores come out exactly."""
+    physics: Literal["d4rl", "gymnasium", "gymnasium-v4", "gymnasium-v5"] | None = None
+    """Default: what the run was evaluated in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect:
+    """What is in a data set: counts, episodes, returns, actions, suspicious rows, coverage.
+
+    Example: uniq-rl data inspect hopper_medium-v2.hdf5
+    """
+
+    data: Annotated[str, tyro.conf.Positional]
+    """D4RL file (.hdf5) or arrays (.npz)."""
+    task: str | None = None
+    """For the score, when the file's name does not say."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The entry point: one sentence and exit code 2 for whatever a user can put right."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        sys.exit(dispatch(arguments))
+    except UniqError as error:
+        err.print(f"uniq-rl: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("uniq-rl: interrupted.", style="red")
+        sys.exit(130)
+
+
+def dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        out.print(OVERVIEW, markup=False, highlight=False)
+        return 0
+    if arguments[0] == "--version":
+        out.print(f"uniq-rl {__version__}", highlight=False)
+        return 0
+    for words, command in COMMANDS.items():
+        if tuple(arguments[: len(words)]) == words:
+            return command(arguments[len(words) :])
+    known = ", ".join(" ".join(words) for words in COMMANDS)
+    raise UniqError(f"There is no command '{' '.join(arguments[:2])}'; the commands are {known}.")
+
+
+def train(arguments: list[str]) -> int:
+    enable_compilation_cache()
+    options, algorithm = parse_train(arguments)
+    if options.resume:
+        training = loop.resume(options.resume)
+    else:
+        if options.data is None:
+            raise UniqError("Name the data to train on: uniq-rl train DATA, or uniq-rl train --resume DIR.")
+        plan = Plan(
+            steps=options.steps,
+            eval_every=options.eval_every or max(1, options.steps // 20),
+            eval_episodes=options.eval_episodes,
+            log_every=options.log_every,
+            physics=options.physics,
+        )
+        folder = options.out or free_folder(Path("runs"), f"{Path(options.data).stem}-{options.algo}")
+        training = api.prepare(algorithm, options.data, plan, seeds=options.seeds, out=folder, task=options.task)
+    monitor = Terminal()
+    with monitor:
+        result = api.carry_out(training, monitor)
+    report(training, result)
+    return 0 if result.finished else 130
+
+
+def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
+    """The options of `train`, in two passes: which options there are depends on the method, their defaults on the data."""
+    first, _ = tyro.cli(Train, args=[a for a in arguments if a not in ("-h", "--help")], return_unknown_args=True)
+    method = algorithm_named(first.algo)
+    name = str(first.data or "")
+    task = first.task or task_of(Path(name).name)
+    defaults = method.preset("paper", task, kind_of(Path(name).name)) if first.preset == "paper" else method()
+
+    def spec(
+        train: tyro.conf.OmitArgPrefixes[Train], method: tyro.conf.OmitArgPrefixes[Any]
+    ) -> tuple[Train, Algorithm]:
+        return train, method
+
+    spec.__annotations__["method"] = tyro.conf.OmitArgPrefixes[method]  # type: ignore[valid-type]
+    spec.__defaults__ = (Train(), defaults)
+    return tyro.cli(
+        spec,
+        prog="uniq-rl train",
+        args=arguments,
+        description=f"Train {method.name} on logged transitions; with other options for each --algo ({', '.join(ALGORITHMS)}).\n\n"
+        "Examples:\n"
+        "  uniq-rl train hopper_medium-v2.hdf5 --steps 100000 --seeds 0 1 2 --out runs/hopper\n"
+        "  uniq-rl train mine.npz --algo iql --expectile 0.8\n"
+        "  uniq-rl train --resume runs/hopper",
+    )
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """`parent/name`, or the first `parent/name-2`, `-3`, ... that does not exist."""
+    candidates = (parent / (name if i == 1 else f"{name}-{i}") for i in range(1, 10_000))
+    return next(folder for folder in candidates if not folder.exists())
+
+
+class Terminal(Monitor):
+    """Progress with rate and time left; Ctrl-C asks for a clean stop, a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self.bar: Progress | None = None
+        self.task = TaskID(0)
+        self.runs = 1
+        self.steps = self.first = 0
+        self.began = self.printed = 0.0
+        self.latest = ""
+        self.previous_handler: Any = None
+
+    def __enter__(self) -> "Terminal":
+        self.previous_handler = signal.signal(signal.SIGINT, self.interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self.previous_handler)
+        if self.bar:
+            self.bar.stop()
+
+    def interrupt(self, _: int, __: FrameType | None) -> None:
+        if self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
+        self.noted("Stopping after this chunk, with a checkpoint; press Ctrl-C again to stop at once.")
+
+    def stop_requested(self) -> bool:
+        return self.stopping
+
+    def started(self, training: Training, step: int) -> None:
+        self.runs, self.steps, self.first = len(training.cohort.runs), training.plan.steps, step
+        first = training.cohort.runs[0]
+        device = jax.devices()[0].device_kind
+        where = f" into {training.folder}" if training.folder else ""
+        out.print(
+            f"[bold]{first.algorithm.name}[/bold] on {first.dataset.name}: {first.dataset.size:,} transitions, "
+            f"{first.dataset.episodes:,} episodes, {self.runs} run(s) of {self.steps:,} updates on {device}{where}"
+        )
+        for note in training.notes():
+            out.print(note, style="yellow", markup=False)
+        if step:
+            out.print(f"Resuming at step {step:,}.")
+        self.began = self.printed = time.monotonic()
+        if out.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[latest]}", style="bold"),
+            )
+            self.bar = Progress(*columns, console=out)
+            self.task = self.bar.add_task("compiling", total=self.steps, completed=step, rate="", latest="")
+            self.bar.start()
+
+    def advanced(self, step: int) -> None:
+        now = time.monotonic()
+        rate = (step - self.first) / max(now - self.began, 1e-9)
+        text = f"{rate * self.runs:,.0f} updates/s"
+        if self.bar:
+            self.bar.update(self.task, completed=step, description="training", rate=text, latest=self.latest)
+        elif now - self.printed >= 5 or step == self.steps:
+            left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step) / rate))
+            out.print(f"step {step:,}/{self.steps:,} · {text} · {left} left", highlight=False)
+            self.printed = now
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        self.latest = (
+            f"score {np.nanmean(evaluation.scores):.1f}" if np.isfinite(evaluation.scores).any() else "no score"
+        )
+        scores = "  ".join("failed" if np.isnan(value) else f"{value:.1f}" for value in evaluation.scores)
+        self.noted(f"step {evaluation.step:,}: score {scores}")
+
+    def noted(self, sentence: str) -> None:
+        (self.bar.console if self.bar else out).print(sentence, highlight=False)
+
+
+def report(training: Training, result: Result) -> None:
+    """The closing table and what to do next."""
+    folder = training.folder
+    if not result.finished:
+        out.print(f"Stopped cleanly. Go on with: uniq-rl train --resume {folder}", highlight=False)
+        return
+    if result.scores:
+        table = Table(title=f"D4RL score, {training.plan.physics} physics, {training.plan.eval_episodes} episodes")
+        for heading in ("run", "last", "mean of last 10", "best (oracle)"):
+            table.add_column(heading, justify="right")
+        for run in training.cohort.runs:
+            history = [line["score"] for line in result.episodes if line["run"] == run.label]
+            if None in history:
+                table.add_row(run.label, "diverged", "", "")
+            else:
+                table.add_row(
+                    run.label, *(f"{value:.1f}" for value in (history[-1], np.mean(history[-10:]), max(history)))
+                )
+        out.print(table)
+        data = training.cohort.runs[0].dataset
+        out.print(
+            f"The data themselves: {score(str(data.task), float(data.episode_returns.mean())):.1f}", highlight=False
+        )
+    if result.diverged:
+        out.print(f"Diverged: {', '.join(map(str, result.diverged))}; try a smaller --learning-rate.", style="red")
+    out.print(
+        f"Pictures, policies and records are in {folder}. Score on fresh episodes: uniq-rl evaluate {folder}",
+        highlight=False,
+    )
+
+
+def evaluate(arguments: list[str]) -> int:
+    enable_compilation_cache()
+    options = tyro.cli(Evaluate, prog="uniq-rl evaluate", args=arguments)
+    if options.episodes < 1:
+        raise UniqError(f"episodes is {options.episodes}, but it must be at least 1.")
+    with err.status("evaluating"):
+        labels, evaluation = api.evaluate(
+            options.folder, episodes=options.episodes, repeat=options.repeat, physics=options.physics
+        )
+    table = Table(title="last evaluation, repeated" if options.repeat else "fresh episodes")
+    for heading in ("run", "score", "mean return", "std", "mean length", "episodes"):
+        table.add_column(heading, justify="right")
+    for i, label in enumerate(labels):
+        returns, lengths = evaluation.returns[i], evaluation.lengths[i]
+        if np.isnan(evaluation.scores[i]):
+            table.add_row(label, "diverged", "", "", "", "")
+            continue
+        numbers = (f"{returns.mean():.1f}", f"{returns.std():.1f}", f"{lengths.mean():.0f}", str(len(returns)))
+        table.add_row(label, f"{evaluation.scores[i]:.4f}", *numbers)
+    out.print(table)
+    return 0
+
+
+def inspect(arguments: list[str]) -> int:
+    options = tyro.cli(Inspect, prog="uniq-rl data inspect", args=arguments)
+    dataset = load_dataset(options.data, task=options.task)
+    print_inspection(dataset.name, inspect_dataset(dataset), dataset.task, float(dataset.episode_returns.mean()))
+    return 0
+
+
+def print_inspection(name: str, summary: dict[str, Any], task: str | None, mean_return: float) -> None:
+    table = Table(title=name, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    if task in REFERENCE:
+        table.add_row("mean score", f"{score(str(task), mean_return):.1f}")
+    for key, value in summary.items():
+        if key not in ("warnings", "name", "task", "action", "obs", "regions"):
+            table.add_row(key.replace("_", " "), brief(value))
+    out.print(table)
+    for key in ("action", "obs"):
+        out.print(columns_table(key, summary[key]))
+    regions = summary["regions"]
+    out.print(
+        f"Rows per region (two principal components of obs; {regions['share_nonempty']:.0%} of the cells hold data):"
+    )
+    out.print("\n".join(heat(regions["counts"])), highlight=False)
+    for warning in summary.get("warnings", []):
+        out.print(f"! {warning}", style="yellow", markup=False)
+
+
+def columns_table(title: str, columns: list[dict[str, float]]) -> Table:
+    table = Table(title=title)
+    table.add_column("column", justify="right")
+    for heading in columns[0]:
+        table.add_column(heading.replace("_", " "), justify="right")
+    for i, column in enumerate(columns):
+        table.add_row(str(i), *(brief(value) for value in column.values()))
+    return table
+
+
+def heat(counts: list[list[int]]) -> list[str]:
+    """A grid of counts as text, darker for more."""
+    most = max(max(row) for row in counts) or 1
+    shades = " ░▒▓█"
+    return ["  " + "".join(2 * shades[-(-4 * count // most)] for count in row) for row in counts]
+
+
+def brief(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {brief(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return " ".join(brief(item) for item in value[:12]) + (" …" if len(value) > 12 else "")
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def enable_compilation_cache() -> None:
+    """Programs compiled once are kept for the next start, unless JAX was told where to keep them already."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(home, "uniq-rl", "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {
+    ("train",): train,
+    ("evaluate",): evaluate,
+    ("data", "inspect"): inspect,
+}
