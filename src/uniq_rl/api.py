@@ -90,7 +90,8 @@ def evaluate(
 ) -> tuple[list[str], Evaluation]:
     """Labels and evaluation of every policy in a training folder.
 
-    On episodes no training has seen, or, with `repeat`, on those of the run's last evaluation, whose scores come out exactly.
+    On episodes no training has seen, or, with `repeat`, on those of the run's last evaluation: its scores come out
+    exactly.
     """
     folder = Path(folder)
     description = read_json(folder / "run.json")

@@ -161,7 +161,7 @@ def train(arguments: list[str]) -> int:
 
 
 def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
-    """The options of `train`, in two passes: which options there are depends on the method, their defaults on the data."""
+    """The options of `train`, in two passes: which there are depends on the method, their defaults on the data."""
     first, _ = tyro.cli(Train, args=[a for a in arguments if a not in ("-h", "--help")], return_unknown_args=True)
     method = algorithm_named(first.algo)
     name = str(first.data or "")
@@ -173,13 +173,14 @@ def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
     ) -> tuple[Train, Algorithm]:
         return train, method
 
-    spec.__annotations__["method"] = tyro.conf.OmitArgPrefixes[method]  # type: ignore[valid-type]
+    spec.__annotations__["method"] = Annotated[method, tyro.conf.OmitArgPrefixes]
     spec.__defaults__ = (Train(), defaults)
     return tyro.cli(
         spec,
         prog="uniq-rl train",
         args=arguments,
-        description=f"Train {method.name} on logged transitions; with other options for each --algo ({', '.join(ALGORITHMS)}).\n\n"
+        description=f"Train {method.name} on logged transitions; each --algo ({', '.join(ALGORITHMS)}) has its own options."
+        "\n\n"
         "Examples:\n"
         "  uniq-rl train hopper_medium-v2.hdf5 --steps 100000 --seeds 0 1 2 --out runs/hopper\n"
         "  uniq-rl train mine.npz --algo iql --expectile 0.8\n"

@@ -91,8 +91,8 @@ class IndependentEnsemble(eqx.Module):
 class LowRankEnsemble(eqx.Module):
     """A shared trunk; each member bends its last hidden layer by a low-rank matrix of its own.
 
-    The last hidden layer of member k is `relu(h W + (h A_k) B_k + b_k)` with `A_k B_k` of the given rank, so a member costs
-    `2 rank / width` of an independent one's product and keeps its own features, which is where disagreement comes from.
+    The last hidden layer of member k is `relu(h W + (h A_k) B_k + b_k)` with `A_k B_k` of the given rank, so a member
+    costs `2 rank / width` of an independent one's product and keeps its own features, which is what can disagree.
     """
 
     trunk: tuple[Dense, ...]

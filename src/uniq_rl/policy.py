@@ -29,8 +29,8 @@ class Policy(eqx.Module):
 
     algorithm: Algorithm
     state: State
-    obs_mean: Array
-    obs_std: Array
+    obs_mean: Any
+    obs_std: Any
     spec: Spec = eqx.field(static=True)
 
     def act(self, obs: Array, memory: Memory = None) -> tuple[Array, Memory]:

@@ -106,7 +106,7 @@ class Algorithm(eqx.Module):
             self.require(field, getattr(self, field), at_least=0, below=1)
 
     def require(self, field: str, value: Any, *, at_least: float | None = None, below: float | None = None) -> None:
-        """Refuse a hyper-parameter outside `[at_least, below)`; arrays, inside a cohort, were checked as numbers before."""
+        """Refuse a number outside `[at_least, below)`; arrays, inside a cohort, were checked as numbers before."""
         if not isinstance(value, int | float):
             return
         if (at_least is not None and not value >= at_least) or (below is not None and not value < below):
@@ -161,6 +161,16 @@ class Learner(eqx.Module, Generic[Net]):
         gradient, aux = jax.grad(loss, has_aux=True)(self.net)
         direction, moments = ADAM.update(gradient, self.moments)
         return Learner(jax.tree.map(lambda p, d: p - rate * d, self.net, direction), moments), aux
+
+    def frozen(self) -> "Learner[Net]":
+        """The network alone, to use but not to train."""
+        return Learner(self.net, None)
+
+
+def only(state: Net, **kept: Any) -> Net:
+    """A state with nothing but the fields in `kept`."""
+    fields: tuple[str, ...] = state._fields  # type: ignore[attr-defined]
+    return type(state)(**{name: kept.get(name) for name in fields})
 
 
 def moved_towards(target: Net, online: Net, step: Array | float) -> Net:

@@ -1,6 +1,7 @@
 """Implicit Q-learning (Kostrikov et al., 2022), after the official implementation.
 
-Never asks the critics about an action outside the data: an expectile of Q over the logged actions stands in for their maximum.
+Never asks the critics about an action outside the data: an expectile of Q over the logged actions stands in for
+their maximum.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from uniq_rl.algorithms.base import (
     cosine_decay,
     critic_ensemble,
     moved_towards,
+    only,
     q_values,
     static,
     td_loss,
@@ -39,7 +41,7 @@ class IQLState(NamedTuple):
 
 
 class ImplicitActorCritic(Algorithm):
-    """What IQL and its descendants share: twin critics, their average, and a policy by advantage-weighted regression."""
+    """What IQL and its descendants share: twin critics and a policy by advantage-weighted regression."""
 
     reward_scaling: Literal["none", "return_range"] = static("return_range")
     """return_range: rewards times 1000 / (largest minus smallest episode return), as official IQL."""
@@ -153,5 +155,4 @@ class IQL(ImplicitActorCritic):
         return state.actor.net.mode(obs), memory
 
     def deployed(self, state: IQLState) -> IQLState:
-        actor = Learner(state.actor.net, None)
-        return state._replace(value=None, critic=None, target_critic=None, actor=actor)
+        return only(state, actor=state.actor.frozen())

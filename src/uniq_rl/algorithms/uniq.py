@@ -1,7 +1,7 @@
 """UNIQ: implicit Q-learning whose expectile adapts to conformally calibrated uncertainty.
 
-The order of one update is the paper's: how much do the value heads disagree, how much is that in units of the calibrated
-quantile, which expectile follows; then values, policy, critics.
+The order of one update is the paper's: how much do the value heads disagree, how much is that in units of the
+calibrated quantile, which expectile follows; then values, policy, critics.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from uniq_rl.algorithms.base import (
     Uncertainty,
     critic_ensemble,
     moved_towards,
+    only,
     q_values,
     static,
 )
@@ -176,7 +177,7 @@ class UNIQ(ImplicitActorCritic):
         return UNIQState(ensemble, primary, critic, target, actor, state.q_hat, state.step + 1), metrics
 
     def values(self, state: UNIQState, batch: Batch, middle: Ensemble) -> tuple[Array, Array]:
-        """Mean level-0.7 value of `s` (the policy's baseline) and the members' values of `s'`, in one pass when they share heads."""
+        """Mean level-0.7 value of `s` (the policy's baseline) and the members' values of `s'`; in one pass if they can."""
         if self.target == "v":
             return jnp.mean(middle(batch.obs), axis=0), state.target(batch.next_obs)
         here, there = jnp.split(middle(jnp.concatenate([batch.obs, batch.next_obs])), 2, axis=-1)
@@ -202,5 +203,4 @@ class UNIQ(ImplicitActorCritic):
         return Uncertainty(sigma, u, tau, spread(upper, lower))
 
     def deployed(self, state: UNIQState) -> UNIQState:
-        ensemble, actor = Learner(state.ensemble.net, None), Learner(state.actor.net, None)
-        return state._replace(ensemble=ensemble, primary=None, critic=None, target=None, actor=actor)
+        return only(state, ensemble=state.ensemble.frozen(), actor=state.actor.frozen(), q_hat=state.q_hat)

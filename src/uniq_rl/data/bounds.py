@@ -90,10 +90,15 @@ def _bounds(raw: Array, action_range: str | tuple[Any, Any], where: str) -> Boun
 def _extremes(raw: Array, where: str) -> Bounds:
     if not len(raw):
         raise UniqError(f"{where} has no rows to read the action range from; give (low, high).")
-    low, high = checks.to_float32(raw.min(axis=0)), checks.to_float32(raw.max(axis=0))
-    constant = np.flatnonzero(low == high)
+    least, most = raw.min(axis=0), raw.max(axis=0)
+    constant = np.flatnonzero(least == most)
     if len(constant):
         raise UniqError(
-            f"{where} never changes in column {constant[0]}, so its range cannot be read from the data; give (low, high)."
+            f"{where} never changes in column {constant[0]}, so its range cannot be read from the data; give "
+            "(low, high)."
         )
-    return Bounds(low, high)
+    # Outwards where float32 rounds inwards, so that no action lies outside its own range.
+    low, high = checks.to_float32(least), checks.to_float32(most)
+    low = np.where(low > least, np.nextafter(low, np.float32(-np.inf)), low)
+    high = np.where(high < most, np.nextafter(high, np.float32(np.inf)), high)
+    return checked(low, high, raw.shape[1], where)

@@ -64,8 +64,8 @@ def actions(values: Any, where: str) -> Array:
     if array.size and excess.max() > 1 + ACTION_TOLERANCE:
         row, column = np.unravel_index(excess.argmax(), array.shape)
         raise UniqError(
-            f"{where} reaches {array[row, column]:g} at row {row}, column {column}, outside [-1, 1]; give the "
-            "bounds of the action space, action_range=(low, high), and the actions are rescaled."
+            f"{where} reaches {array[row, column]:g} at row {row}, column {column}, outside [-1, 1]; divide the "
+            "actions by the bound of the action space, or give its bounds as action_range=(low, high)."
         )
     return np.clip(array, -1, 1)
 

@@ -1,7 +1,7 @@
 """Pictures of a training folder: how the policies learned, and what calibration made of their uncertainty.
 
-Everything is read from the files of the folder, so that a figure can be drawn again on any machine; the same files give the
-same picture.
+Everything is read from the files of the folder, so that a figure can be drawn again on any machine; the same files
+give the same picture.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS
@@ -32,7 +33,7 @@ INK, QUIET, FAINT, MARK = "#222222", "#6b6b6b", "#d9d9d9", "#b2182b"
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 """Okabe and Ito's colours, which the colour-blind tell apart; more runs than these share the first."""
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.titlesize": 9,
@@ -175,9 +176,7 @@ def _damage(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UniqError(
-            f"The records in {folder} are damaged ({error!r}); they are not what a training writes."
-        ) from None
+        raise UniqError(f"The records in {folder} are damaged ({error!r}).") from None
 
 
 def _grouped(lines: Sequence[dict[str, Any]]) -> defaultdict[str, list[dict[str, Any]]]:
@@ -226,11 +225,11 @@ def _histogram(stored: Mapping[str, Any]) -> Histogram:
 def share_below(histogram: Histogram, values: np.ndarray) -> np.ndarray:
     """Share of the states below each of `values`, taking states to lie evenly within a bin."""
     cumulative = np.concatenate([[0.0], np.cumsum(histogram.counts)]) / histogram.counts.sum()
-    return np.interp(values, histogram.edges, cumulative)
+    return np.asarray(np.interp(values, histogram.edges, cumulative))
 
 
 def rebinned(histogram: Histogram, grid: np.ndarray) -> np.ndarray:
-    """Share of the states in each bin of a grid, so that histograms with edges of their own can be laid over each other."""
+    """Share of the states in each bin of a grid, so that histograms of different edges can be laid over each other."""
     below = share_below(histogram, grid)
     below[grid <= histogram.edges[0]] = 0.0
     below[grid > histogram.edges[-1]] = 1.0
@@ -270,13 +269,9 @@ def activity(story: Story) -> Activity | None:
         above.append(run.calibration["u_above_1"].values[run.calibration["u_above_1"].steps == step][-1])
         near.append(1 - share_below(tau, np.asarray([run.config["tau_max"] - NEAR]))[0])
         mean.append(mean_of(tau))
-    bounds = {(run.config["tau_min"], run.config["tau_max"]) for run in story.runs}
-    fixed = bounds.pop()[1] if len(bounds) == 1 and len(next(iter(bounds), ())) == 2 and _is_fixed(story) else None
+    bounds = {story.runs[i].config[name] for i in last for name in ("tau_min", "tau_max")}
+    fixed = float(bounds.pop()) if len(bounds) == 1 else None
     return Activity(step, float(np.mean(above)), float(np.mean(near)), float(np.mean(mean)), fixed)
-
-
-def _is_fixed(story: Story) -> bool:
-    return all(run.config["tau_min"] == run.config["tau_max"] for run in story.runs)
 
 
 def mean_of(histogram: Histogram) -> float:
@@ -314,7 +309,7 @@ def percent(share: float) -> str:
 
 def draw_curves(story: Story) -> Figure:
     panels = loss_panels(story)
-    figure = _figure(5.9, header=0.78)
+    figure = _figure(5.9, header=0.78 if story.scored or not panels else 1.05)
     details = [f"{story.plan['physics']} physics", f"{story.plan['eval_episodes']} episodes per score"]
     _header(figure, story, "learning curve" if story.scored else "losses", details if story.scored else [])
     if story.scored:
@@ -323,13 +318,13 @@ def draw_curves(story: Story) -> Figure:
         if panels:
             below = rows[1].subgridspec(1, len(panels))
             axes = [figure.add_subplot(below[i]) for i in range(len(panels))]
-            _draw_panels(axes, panels, story, ticks=2)
+            _draw_panels(axes, panels, story, ticks=3)
         return figure
     sentence = no_scores(story)
     if not panels:
         _say(figure.add_subplot(), f"{sentence}\nNo losses were recorded yet either.")
         return figure
-    figure.text(0.012, 1 - 0.68 / figure.get_figheight(), sentence, color=MARK, va="center")
+    figure.text(0.012, 1 - 0.83 / figure.get_figheight(), sentence, color=MARK, va="center")
     grid = figure.add_gridspec(-(-len(panels) // 2), min(len(panels), 2), hspace=0.06)
     axes = [figure.add_subplot(grid[divmod(i, 2)]) for i in range(len(panels))]
     _draw_panels(axes, panels, story, ticks=5)
@@ -384,7 +379,7 @@ def _draw_scores(axes: Axes, story: Story) -> None:
 def _score_title(story: Story, complete: Sequence[RunStory], averaged: bool) -> str:
     title = "D4RL normalised score"
     if averaged:
-        title += f"; bold: mean of {len(complete)} seeds, band: their least and greatest"
+        title += f"; bold: mean of {len(complete)} seeds, band: least to greatest"
     if len(complete) < len(story.runs):
         title += f"; × = diverged ({len(story.runs) - len(complete)} of {len(story.runs)})"
     return title
@@ -415,7 +410,7 @@ def draw_conservatism(story: Story) -> Figure:
     figure = _figure(6.4, header=1.05)
     _header(figure, story, "conservatism", [f"δ = {_values(story, 'delta')}", f"κ = {_values(story, 'kappa')}"])
     found = activity(story)
-    figure.text(0.012, 1 - 0.83 / 6.4, verdict(found), color=MARK, fontsize=9, fontweight="bold", va="center")
+    figure.text(0.012, 1 - 0.83 / 6.4, _typeset(verdict(found)), color=MARK, fontsize=9, va="center")
     rows = figure.add_gridspec(2, 12, hspace=0.08)
     over_time = [figure.add_subplot(rows[0, 4 * i : 4 * i + 4]) for i in range(3)]
     _draw_q_hat(over_time[0], story)
@@ -429,16 +424,15 @@ def draw_conservatism(story: Story) -> Figure:
 def _draw_uncalibrated(story: Story) -> Figure:
     figure = _figure(4.2, header=1.05)
     _header(figure, story, "conservatism", [])
-    reason = (
-        "calibrate = none: u(s) is the raw σ(s)" if "calibrate" in story.runs[0].config else "no q̂, no u(s), no τ(s)"
-    )
+    raw = "calibrate" in story.runs[0].config
+    reason = "calibrate = none: u(s) is the raw σ(s)" if raw else "there is no q̂, no u(s), no τ(s)"
     values = {title: names for title, names in loss_panels(story).items() if set(names) <= {"q", "v"}}
     sentence = f"This method does not calibrate ({reason})"
     axes = figure.add_subplot()
     if not values:
         _say(axes, f"{sentence},\nand it learns no values that could be shown instead.")
         return figure
-    figure.text(0.012, 1 - 0.83 / 4.2, f"{sentence}: its values instead.", color=MARK, fontsize=9, va="center")
+    figure.text(0.012, 1 - 0.83 / 4.2, f"{sentence}. Shown instead: its values.", color=MARK, fontsize=9, va="center")
     _draw_panels([axes], values, story, ticks=6)
     axes.set_xlabel("updates")
     _legend(axes, story)
@@ -451,12 +445,12 @@ def _draw_q_hat(axes: Axes, story: Story) -> None:
     axes.set_title(f"q̂, quantile of {quantity}")
     _log_if_wide(axes, curves)
     if axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.3 * (_greatest(curves) or 1.0))
     _legend(axes, story)
 
 
 def _draw_coverage(axes: Axes, story: Story) -> None:
-    axes.set_title("coverage of q̂ on held-out episodes")
+    axes.set_title("coverage on held-out episodes")
     curves = [run.calibration["coverage"] for run in story.runs if run.calibration]
     if not any(np.isfinite(curve.values).any() for curve in curves):
         few = all(run.data["episodes"] < HELDOUT_EPISODES for run in story.runs)
@@ -468,7 +462,7 @@ def _draw_coverage(axes: Axes, story: Story) -> None:
         _reference(axes, 1 - delta, f"1 − δ = {1 - delta:g}")
     least = min(float(np.nanmin(curve.values)) for curve in curves if np.isfinite(curve.values).any())
     axes.set_ylim(min(least, 1 - max(_distinct(story, "delta"))) - 0.05, 1.01)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    _percentages(axes)
 
 
 def _draw_u_above_1(axes: Axes, story: Story) -> None:
@@ -476,18 +470,18 @@ def _draw_u_above_1(axes: Axes, story: Story) -> None:
     axes.set_title("share of states with u > 1")
     for delta in _distinct(story, "delta"):
         _reference(axes, delta, f"δ = {delta:g}")
-    peak = max((float(np.nanmax(c.values)) for c in curves if np.isfinite(c.values).any()), default=0.0)
-    top = 1.25 * max(peak, *_distinct(story, "delta"))
+    top = 1.25 * max(_greatest(curves), *_distinct(story, "delta"))
     axes.set_ylim(-0.03 * top, min(top, 1.03))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if top > 0.05 else 1, symbol=" %"))
+    _percentages(axes)
 
 
-def _draw_calibration(axes: Axes, story: Story, name: str, drawstyle: str = "default") -> list[Curve]:
+def _draw_calibration(axes: Axes, story: Story, name: str, drawstyle: Any = "default") -> list[Curve]:
     curves = [run.calibration.get(name, EMPTY) for run in story.runs]
     for i, (run, curve) in enumerate(zip(story.runs, curves, strict=True)):
         _line(axes, curve, story.colour(i), drawstyle=drawstyle)
         _mark_divergence(axes, run, curve, story.colour(i))
     _label_updates(axes, story, ticks=3)
+    axes.set_xlabel("updates")
     return curves
 
 
@@ -516,7 +510,7 @@ def _draw_distributions(axes: Sequence[Axes], story: Story) -> None:
     axes[0].set_ylabel(f"share of states, {step:,} updates")
     _mark_value(axes[1], 1.0, "u = 1")
     for bound in sorted({high, *_distinct(story, "tau_max")}):
-        _mark_value(axes[2], bound, f"τ_max = {bound:g}")
+        _mark_value(axes[2], bound, _typeset(f"τ_max = {bound:g}"))
     axes[2].set_xlim(low - 0.06 * room, high + 0.06 * room)
     if high > low:
         axes[2].set_xticks([low, (low + high) / 2, high], [f"{tick:g}" for tick in (low, (low + high) / 2, high)])
@@ -525,43 +519,33 @@ def _draw_distributions(axes: Sequence[Axes], story: Story) -> None:
 def _draw_shapes(axes: Axes, histograms: Mapping[int, Histogram], bounds: tuple[float, float], story: Story) -> None:
     least, most = bounds
     grid = np.linspace(least, most if most > least else least + 1.0, BINS + 1)
-    for i, histogram in histograms.items():
-        share = rebinned(histogram, grid)
+    shares = {i: rebinned(histogram, grid) for i, histogram in histograms.items()}
+    for i, share in shares.items():
         axes.stairs(share, grid, fill=True, color=story.colour(i), alpha=0.22, linewidth=0)
         axes.stairs(share, grid, color=story.colour(i), linewidth=1.0)
-    axes.set_ylim(bottom=0)
-    axes.margins(y=0.18)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    axes.set_ylim(0, 1.2 * max(share.max() for share in shares.values()))
+    _percentages(axes, ticks=3)
     axes.xaxis.set_major_locator(MaxNLocator(3))
 
 
 # Strokes
 
+HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}
 EMPTY = Curve(np.asarray([], np.int64), np.asarray([], np.float64))
 
 
 def _figure(height: float, header: float) -> Figure:
     """A canvas with `header` inches kept free at the top."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(rect=(0.005, 0.005, 0.99, 1 - header / height - 0.005), w_pad=0.06, h_pad=0.06)
-    return figure
+    layout = ConstrainedLayoutEngine(rect=(0.005, 0.005, 0.99, 1 - header / height - 0.005), w_pad=0.06, h_pad=0.06)
+    return Figure(figsize=(WIDTH, height), layout=layout)
 
 
 def _header(figure: Figure, story: Story, subject: str, details: Sequence[str]) -> None:
     height = figure.get_figheight()
     names = list(dict.fromkeys(str(run.data["name"]) for run in story.runs))
     on = names[0] if len(names) == 1 else f"{len(names)} data sets"
-    figure.text(
-        0.012,
-        1 - 0.26 / height,
-        f"{story.algorithm.upper()} on {on}: {subject}",
-        fontsize=13,
-        fontweight="bold",
-        va="center",
-    )
+    title = f"{story.algorithm.upper()} on {on}: {subject}"
+    figure.text(0.012, 1 - 0.26 / height, title, fontsize=13, fontweight="bold", va="center")
     count = len(story.runs)
     runs = f"{count} {'seed' if story.replicated or count == 1 else 'run'}{'s' if count > 1 else ''}"
     data = []
@@ -606,14 +590,24 @@ def _mark_divergence(axes: Axes, run: RunStory, curve: Curve, colour: str) -> No
 def _label_updates(axes: Axes, story: Story, ticks: int) -> None:
     axes.set_xlim(0, story.plan["steps"])
     axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: updates(step)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: thousands(step)))
 
 
-def updates(step: float) -> str:
+def thousands(value: float) -> str:
+    """1500 as 1.5k, 2000000 as 2M."""
     for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if step >= size:
-            return f"{step / size:g}{unit}"
-    return f"{step:g}"
+        if size <= value < 1e9:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _percentages(axes: Axes, ticks: int = 5) -> None:
+    axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g} %"))
+
+
+def _typeset(text: str) -> str:
+    return text.replace("τ_max", r"$τ_{\mathrm{max}}$")
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str, bool]]) -> None:
@@ -647,11 +641,19 @@ def _top(group: Sequence[float], gap: float) -> float:
     return _bottom(group, gap) + gap * (len(group) - 1)
 
 
+def _greatest(curves: Sequence[Curve]) -> float:
+    return max((float(np.nanmax(curve.values)) for curve in curves if np.isfinite(curve.values).any()), default=0.0)
+
+
 def _log_if_wide(axes: Axes, curves: Sequence[Curve]) -> None:
     values = np.concatenate([curve.values for curve in curves] or [EMPTY.values])
     values = values[np.isfinite(values)]
     if len(values) and values.min() > 0 and values.max() > LOG_RATIO * values.min():
         axes.set_yscale("log")
+        decades = np.log10(values.max() / values.min())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if decades < 2 else (1.0,), numticks=5))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     else:
         axes.yaxis.set_major_locator(MaxNLocator(4))
 
@@ -668,8 +670,8 @@ def _legend(axes: Axes, story: Story) -> None:
 def _reference(axes: Axes, height: float, text: str) -> None:
     axes.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     axes.annotate(
-        text, (1, height), xycoords=("axes fraction", "data"), xytext=(-2, 3), textcoords="offset points",
-        ha="right", va="bottom", fontsize=8,
+        text, (1, height), xycoords=("axes fraction", "data"), xytext=(-2, 4), textcoords="offset points",
+        ha="right", va="bottom", fontsize=8, bbox=HALO,
     )  # fmt: skip
 
 
@@ -682,9 +684,8 @@ def _mark_value(axes: Axes, value: float, text: str) -> None:
 
 
 def _say(axes: Axes, sentence: str) -> None:
-    axes.text(
-        0.5, 0.5, sentence, transform=axes.transAxes, ha="center", va="center", color=QUIET, fontsize=9, linespacing=1.5
-    )
+    centred: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+    axes.text(0.5, 0.5, sentence, color=QUIET, fontsize=9, linespacing=1.5, **centred)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():

@@ -1,7 +1,7 @@
 """Runs of equal structure, stacked along a leading axis and trained as one program.
 
-The data lie on the device once; a run knows which rows are its own by offset and size. Random numbers follow from a run's
-seed and step alone, so a run does not depend on its neighbours, on where chunks begin, or on whether it was interrupted.
+The data lie on the device once; a run knows which rows are its own by offset and size. Random numbers follow from a
+run's seed and step alone, so a run does not depend on its neighbours, on where chunks begin, or on interruptions.
 """
 
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ class Run:
 class Fold(NamedTuple):
     """A range of rows of the packed data."""
 
-    offset: Array
-    size: Array
+    offset: Any
+    size: Any
 
 
 class Rows(NamedTuple):
@@ -65,7 +65,8 @@ class Progress(NamedTuple):
     """Runs whose numbers stopped being finite; they no longer change."""
     metrics: Array
     """Sums `[runs, metrics]` since the last record."""
-    count: Array
+    updates: Array
+    """How many updates `metrics` sums over."""
     step: Array
 
 
@@ -153,7 +154,7 @@ class Cohort:
             state=_init(self.algorithm, self.keys, self.spec),
             frozen=jnp.zeros(count, bool),
             metrics=jnp.zeros((count, len(self.metric_names))),
-            count=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
             step=jnp.zeros((), jnp.int32),
         )
         return self.calibrate(progress)
@@ -203,8 +204,10 @@ class Cohort:
 
     def policy(self, stacked: Policy, index: int) -> Policy:
         """One run's policy out of the stack, with that run's own numbers as hyper-parameters."""
-        arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), (stacked.state, stacked.obs_mean, stacked.obs_std))
-        return Policy(self.runs[index].algorithm, *arrays, self.spec)
+        state, mean, std = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf[index]), (stacked.state, stacked.obs_mean, stacked.obs_std)
+        )
+        return Policy(self.runs[index].algorithm, state, mean, std, self.spec)
 
 
 def pack(fitted: Fitted, dataset: Dataset) -> np.ndarray:
@@ -254,7 +257,9 @@ def _advance(
         state, metrics = jax.vmap(update, in_axes=(0, 0, 0, 0, 0, None))(
             algorithm, progress.state, progress.frozen, train, keys, progress.step
         )
-        return Progress(state, progress.frozen, progress.metrics + metrics, progress.count + 1, progress.step + 1), None
+        return Progress(
+            state, progress.frozen, progress.metrics + metrics, progress.updates + 1, progress.step + 1
+        ), None
 
     progress, _ = jax.lax.scan(body, progress, length=length)
     return progress._replace(frozen=progress.frozen | ~jax.vmap(_finite)(progress.state))

@@ -95,7 +95,7 @@ class Evaluator:
                 obs[members] = new_obs
                 returns[members] += np.where(running[members], reward[..., 0], 0)
                 lengths[members] += running[members]
-                running[members] &= ~terminated[..., 0]
+                running[members] &= terminated[..., 0] == 0
         scores = [
             score(task, float(returns[i].mean())) if alive[i] else float("nan") for i, task in enumerate(self.tasks)
         ]

@@ -1,8 +1,8 @@
 """The training loop: chunks of updates on the device, and between them calibration, records, evaluation, checkpoints.
 
-At an evaluation step the order is: collect the evaluation before, write the checkpoint, submit the new evaluation. So the
-only evaluation that can be missing from a checkpoint is the one at its own step, whose policies the checkpoint holds: a
-resumed run submits it again.
+At an evaluation step the order is: collect the evaluation before, write the checkpoint, submit the new evaluation. So
+the only evaluation that can be missing from a checkpoint is the one at its own step, whose policies the checkpoint
+holds: a resumed run submits it again.
 """
 
 import contextlib
@@ -190,7 +190,7 @@ class Training:
     def run(self, monitor: Monitor) -> Result:
         """Go on from wherever the folder stands, to the end or until the monitor asks to stop."""
         position = checkpoint.position(self.folder) if self.folder else None
-        progress = self.cohort.start() if position is None else checkpoint.load(self.folder, self.cohort)
+        progress = checkpoint.load(self.folder, self.cohort) if self.folder and position else self.cohort.start()
         with self._sinks(position) as (records, episodes):
             session = _Session(self, progress, records, episodes, monitor)
             if position is None:
@@ -280,13 +280,13 @@ class _Session:
         self.alive = alive
 
     def record_metrics(self) -> None:
-        means = np.asarray(self.progress.metrics) / max(int(self.progress.count), 1)
+        means = np.asarray(self.progress.metrics) / max(int(self.progress.updates), 1)
         for run, row, alive in zip(self.cohort.runs, means, self.alive, strict=True):
             if alive:
                 values = {name: number(value) for name, value in zip(self.cohort.metric_names, row, strict=True)}
                 self.records.append({"kind": "metrics", "step": self.step, "run": run.label, **values})
         zeros = jnp.zeros_like(self.progress.metrics)
-        self.progress = self.progress._replace(metrics=zeros, count=jnp.zeros_like(self.progress.count))
+        self.progress = self.progress._replace(metrics=zeros, updates=jnp.zeros_like(self.progress.updates))
 
     def record_calibration(self, step: int) -> None:
         with_distributions = step == 0 or self.plan.evaluates_at(step)

@@ -1,7 +1,7 @@
 """What a run leaves behind as text: `run.json` says what was run where, the JSON-lines files say what happened.
 
-Lines hold nothing that differs between two runs of the same bits (no clock, no host): an interrupted run that was resumed
-ends with the same bytes as one that was not.
+Lines hold nothing that differs between two runs of the same bits (no clock, no host): an interrupted run that was
+resumed ends with the same bytes as one that was not.
 """
 
 import json
