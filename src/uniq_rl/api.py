@@ -43,7 +43,7 @@ def train(
     `data` is a `Dataset`, a path or a mapping of arrays. With `out`, everything is written there and can be resumed;
     without, nothing is written. Scores need a task with a simulator; `eval_every` defaults to a twentieth of `steps`.
     """
-    plan = Plan(steps, eval_every or max(1, steps // 20), eval_episodes, log_every, physics)
+    plan = Plan(steps, max(1, steps // 20) if eval_every is None else eval_every, eval_episodes, log_every, physics)
     training = prepare(algorithm, data, plan, seeds=seeds, out=out, task=task)
     return carry_out(training, monitor)
 
@@ -95,8 +95,12 @@ def evaluate(
     """
     folder = Path(folder)
     description = read_json(folder / "run.json")
-    runs = description["runs"]
-    labels = [run["label"] for run in runs]
+    try:
+        labels = [run["label"] for run in description["runs"]]
+        tasks = [str(run["data"]["task"]) for run in description["runs"]]
+        last_episodes, last_physics = description["plan"]["eval_episodes"], description["plan"]["physics"]
+    except (KeyError, TypeError) as error:
+        raise UniqError(f"{folder}/run.json is damaged ({error!r}).") from None
     paths = {label: folder / f"policy-{label}.safetensors" for label in labels}
     policies = {label: load_policy(path) for label, path in paths.items() if path.exists()}
     if not policies:
@@ -107,10 +111,8 @@ def evaluate(
         if not lines:
             raise UniqError(f"{folder} was never evaluated, so there is no evaluation to repeat.")
         step = max(line["step"] for line in lines)
-        episodes = description["plan"]["eval_episodes"]
-    evaluator = Evaluator(
-        [str(run["data"]["task"]) for run in runs], physics or description["plan"]["physics"], episodes or 10
-    )
+        episodes = last_episodes
+    evaluator = Evaluator(tasks, physics or last_physics, episodes or 10)
     try:
         # A run that diverged has no policy; any other keeps its place, so that the arithmetic is the training's own.
         spare: Policy = next(iter(policies.values()))

@@ -1,10 +1,12 @@
 """`uniq-rl`: parse, call, print. No logic."""
 
 import dataclasses
+import datetime
 import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -14,6 +16,7 @@ import jax
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -47,6 +50,11 @@ Each takes --help. DATA is a D4RL file (.hdf5) or arrays of your own (.npz)."""
 
 out = Console()
 err = Console(stderr=True)
+
+
+def say(sentence: str, style: str | None = None, console: Console = out) -> None:
+    """A sentence as it is: brackets in a path are no markup, and a command in it can be copied whole."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +123,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         sys.exit(dispatch(arguments))
     except UniqError as error:
-        err.print(f"uniq-rl: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        say(f"uniq-rl: {error}", "red", err)
+        sys.exit(2)
+    except OSError as error:  # what the system refuses before we look at it: a name too long, a right missing
+        say(f"uniq-rl: {error}.", "red", err)
         sys.exit(2)
     except KeyboardInterrupt:
-        err.print("uniq-rl: interrupted.", style="red")
+        say("uniq-rl: interrupted.", "red", err)
         sys.exit(130)
 
 
@@ -146,7 +157,7 @@ def train(arguments: list[str]) -> int:
             raise UniqError("Name the data to train on: uniq-rl train DATA, or uniq-rl train --resume DIR.")
         plan = Plan(
             steps=options.steps,
-            eval_every=options.eval_every or max(1, options.steps // 20),
+            eval_every=max(1, options.steps // 20) if options.eval_every is None else options.eval_every,
             eval_episodes=options.eval_episodes,
             log_every=options.log_every,
             physics=options.physics,
@@ -161,13 +172,19 @@ def train(arguments: list[str]) -> int:
 
 
 def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
-    """The options of `train`, in two passes: which there are depends on the method, their defaults on the data."""
-    first, _ = tyro.cli(Train, args=[a for a in arguments if a not in ("-h", "--help")], return_unknown_args=True)
+    """The options of `train`, in three passes: which there are depends on the method, their defaults on the data."""
+    without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
+    first, _ = tyro.cli(Train, prog="uniq-rl train", args=without_help, return_unknown_args=True)
     method = algorithm_named(first.algo)
-    name = str(first.data or "")
-    task = first.task or task_of(Path(name).name)
-    defaults = method.preset("paper", task, kind_of(Path(name).name)) if first.preset == "paper" else method()
+    # Only with the method's options known is `0` in `--kappa 0 DATA` not taken for the data.
+    options, _ = parse_with(method, method(), without_help)
+    if options.preset == "none":
+        return parse_with(method, method(), arguments)
+    name = Path(options.data or "").name
+    return parse_with(method, method.preset("paper", options.task or task_of(name), kind_of(name)), arguments)
 
+
+def parse_with(method: type[Algorithm], defaults: Algorithm, arguments: list[str]) -> tuple[Train, Algorithm]:
     def spec(
         train: tyro.conf.OmitArgPrefixes[Train], method: tyro.conf.OmitArgPrefixes[Any]
     ) -> tuple[Train, Algorithm]:
@@ -179,8 +196,8 @@ def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
         spec,
         prog="uniq-rl train",
         args=arguments,
-        description=f"Train {method.name} on logged transitions; each --algo ({', '.join(ALGORITHMS)}) has its own options."
-        "\n\n"
+        description=f"Train {method.name} on logged transitions; each --algo ({', '.join(ALGORITHMS)}) has its own "
+        "options.\n\n"
         "Examples:\n"
         "  uniq-rl train hopper_medium-v2.hdf5 --steps 100000 --seeds 0 1 2 --out runs/hopper\n"
         "  uniq-rl train mine.npz --algo iql --expectile 0.8\n"
@@ -230,14 +247,14 @@ class Terminal(Monitor):
         first = training.cohort.runs[0]
         device = jax.devices()[0].device_kind
         where = f" into {training.folder}" if training.folder else ""
-        out.print(
-            f"[bold]{first.algorithm.name}[/bold] on {first.dataset.name}: {first.dataset.size:,} transitions, "
+        say(
+            f"{first.algorithm.name} on {first.dataset.name}: {first.dataset.size:,} transitions, "
             f"{first.dataset.episodes:,} episodes, {self.runs} run(s) of {self.steps:,} updates on {device}{where}"
         )
         for note in training.notes():
-            out.print(note, style="yellow", markup=False)
+            say(note, "yellow")
         if step:
-            out.print(f"Resuming at step {step:,}.")
+            say(f"Resuming at step {step:,}.")
         self.began = self.printed = time.monotonic()
         if out.is_terminal:
             columns = (
@@ -261,8 +278,8 @@ class Terminal(Monitor):
         if self.bar:
             self.bar.update(self.task, completed=step, description="training", rate=text, latest=self.latest)
         elif now - self.printed >= 5 or step == self.steps:
-            left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step) / rate))
-            out.print(f"step {step:,}/{self.steps:,} · {text} · {left} left", highlight=False)
+            left = datetime.timedelta(seconds=round((self.steps - step) / rate))
+            say(f"step {step:,}/{self.steps:,} · {text} · {left} left")
             self.printed = now
 
     def evaluated(self, evaluation: Evaluation) -> None:
@@ -273,14 +290,14 @@ class Terminal(Monitor):
         self.noted(f"step {evaluation.step:,}: score {scores}")
 
     def noted(self, sentence: str) -> None:
-        (self.bar.console if self.bar else out).print(sentence, highlight=False)
+        say(sentence)
 
 
 def report(training: Training, result: Result) -> None:
     """The closing table and what to do next."""
     folder = training.folder
     if not result.finished:
-        out.print(f"Stopped cleanly. Go on with: uniq-rl train --resume {folder}", highlight=False)
+        say(f"Stopped cleanly. Go on with: uniq-rl train --resume {folder}")
         return
     if result.scores:
         table = Table(title=f"D4RL score, {training.plan.physics} physics, {training.plan.eval_episodes} episodes")
@@ -296,15 +313,10 @@ def report(training: Training, result: Result) -> None:
                 )
         out.print(table)
         data = training.cohort.runs[0].dataset
-        out.print(
-            f"The data themselves: {score(str(data.task), float(data.episode_returns.mean())):.1f}", highlight=False
-        )
+        say(f"The data themselves: {score(str(data.task), float(data.episode_returns.mean())):.1f}")
     if result.diverged:
-        out.print(f"Diverged: {', '.join(map(str, result.diverged))}; try a smaller --learning-rate.", style="red")
-    out.print(
-        f"Pictures, policies and records are in {folder}. Score on fresh episodes: uniq-rl evaluate {folder}",
-        highlight=False,
-    )
+        say(f"Diverged: {', '.join(map(str, result.diverged))}; try a smaller --learning-rate.", "red")
+    say(f"Pictures, policies and records are in {folder}. Score on fresh episodes: uniq-rl evaluate {folder}")
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -338,7 +350,7 @@ def inspect(arguments: list[str]) -> int:
 
 
 def print_inspection(name: str, summary: dict[str, Any], task: str | None, mean_return: float) -> None:
-    table = Table(title=name, show_header=False)
+    table = Table(title=escape(name), show_header=False)
     table.add_column(style="bold")
     table.add_column()
     if task in REFERENCE:
@@ -387,6 +399,8 @@ def brief(value: Any) -> str:
 
 def enable_compilation_cache() -> None:
     """Programs compiled once are kept for the next start, unless JAX was told where to keep them already."""
+    # An entry cut short by a kill, or a full disk, costs the time of a compilation and nothing else.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(home, "uniq-rl", "jax"))

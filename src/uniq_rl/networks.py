@@ -145,6 +145,19 @@ def value_ensemble(
     return LowRankEnsemble.init(key, count, inputs, hidden, rank)
 
 
+class DeterministicPolicy(eqx.Module):
+    """A tanh action."""
+
+    mean: MLP
+
+    @classmethod
+    def init(cls, key: Array, obs_dim: int, action_dim: int, hidden: Sequence[int]) -> Self:
+        return cls(MLP.init(key, (obs_dim, *hidden, action_dim)))
+
+    def mode(self, obs: Array) -> Array:
+        return jnp.tanh(self.mean(obs))
+
+
 class GaussianPolicy(eqx.Module):
     """IQL's policy: tanh mean, state-independent log-std, a plain Gaussian around it (not squashed)."""
 

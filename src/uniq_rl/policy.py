@@ -14,6 +14,7 @@ from jax import Array
 
 from uniq_rl.algorithms import Algorithm, Spec, Uncertainty, algorithm_named
 from uniq_rl.algorithms.base import Memory, State
+from uniq_rl.data import Bounds
 from uniq_rl.errors import UniqError
 from uniq_rl.storage import load_header, load_tree, save_tree
 
@@ -23,18 +24,20 @@ FORMAT = "policy-1"
 class Policy(eqx.Module):
     """A trained method, reduced to what acting needs, with the preprocessing it was trained behind.
 
-    Call it with one observation or a batch: `policy(obs)` gives actions in [-1, 1], `policy.uncertainty(obs)` gives
-    `sigma`, `u`, `tau` and `delta` per state.
+    Call it with one observation or a batch: `policy(obs)` gives actions in the range the data had (mostly [-1, 1]),
+    `policy.uncertainty(obs)` gives `sigma`, `u`, `tau` and `delta` per state.
     """
 
     algorithm: Algorithm
     state: State
     obs_mean: Any
     obs_std: Any
+    action_low: Any
+    action_high: Any
     spec: Spec = eqx.field(static=True)
 
     def act(self, obs: Array, memory: Memory = None) -> tuple[Array, Memory]:
-        """Actions for a batch `[B, obs_dim]`; pure, for use under `jit` and `vmap`."""
+        """Actions in [-1, 1] for a batch `[B, obs_dim]`; pure, for use under `jit` and `vmap`."""
         action, memory = self.algorithm.act(self.state, self.normalized(obs), memory)
         return jnp.clip(action, -1, 1), memory
 
@@ -43,7 +46,8 @@ class Policy(eqx.Module):
 
     def __call__(self, obs: npt.ArrayLike) -> np.ndarray:
         action: np.ndarray = self._apply(_act, obs)
-        return action
+        bounds = Bounds(np.asarray(self.action_low), np.asarray(self.action_high))
+        return action if bounds.are_unit() else bounds.restore(action)
 
     def uncertainty(self, obs: npt.ArrayLike) -> Uncertainty:
         uncertainty: Uncertainty = self._apply(_uncertainty, obs)
@@ -69,7 +73,8 @@ class Policy(eqx.Module):
         save_tree(Path(path), self._arrays(), header)
 
     def _arrays(self) -> dict[str, Any]:
-        return {"state": self.state, "obs_mean": self.obs_mean, "obs_std": self.obs_std}
+        names = ("state", "obs_mean", "obs_std", "action_low", "action_high")
+        return {name: getattr(self, name) for name in names}
 
 
 # Compiled once per structure of policy, not once per policy.
@@ -91,8 +96,9 @@ def load_policy(path: str | Path) -> Policy:
     except (KeyError, TypeError) as error:
         raise UniqError(f"{path} does not describe its policy properly ({error}); it is damaged.") from None
     state = jax.eval_shape(lambda key: algorithm.deployed(algorithm.init(key, spec)), jax.random.key(0))
-    width = jax.ShapeDtypeStruct((spec.obs_dim,), np.dtype(np.float32))
-    arrays = load_tree(path, {"state": state, "obs_mean": width, "obs_std": width})
+    obs, action = (jax.ShapeDtypeStruct((width,), np.dtype(np.float32)) for width in spec)
+    template = {"state": state, "obs_mean": obs, "obs_std": obs, "action_low": action, "action_high": action}
+    arrays = load_tree(path, template)
     return Policy(algorithm=algorithm, spec=spec, **jax.tree.map(jnp.asarray, arrays))
 
 

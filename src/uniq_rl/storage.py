@@ -74,8 +74,11 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of `content` under `path`, or nothing: a temporary name, synced, renamed, and the rename synced."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """All of `content` under `path`, or nothing: a temporary name, synced, renamed, and the rename synced.
+
+    The temporary name is always the same: what a killed process leaves behind is overwritten by the next.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
     with disk_errors(path):
         try:
             with open(temporary, "wb") as file:

@@ -256,8 +256,8 @@ def test_load_dataset_takes_mappings_and_data_sets() -> None:
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("hopper-medium-v2", "hopper-medium-v2 is not a data file this library knows; give a D4RL file"),
-        ("data.csv", r"data.csv is not a data file.*\.hdf5 or \.h5.*\.npz file, a mapping of arrays or a Dataset"),
+        ("hopper-medium-v3", "hopper-medium-v3 is not a data file or name .* knows; did you mean hopper-medium-v2?"),
+        ("data.txt", r"data.txt is not a data file.*\.hdf5 or \.h5.*\.npz.*, a mapping of arrays.* or a Dataset"),
         ("missing.hdf5", "missing.hdf5 does not exist or is not a file"),
         ("missing.npz", "missing.npz does not exist or is not a file"),
         (3, "data of type int cannot be loaded"),

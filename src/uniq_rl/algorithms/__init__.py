@@ -1,11 +1,12 @@
 """One file, one method, readable beside its paper."""
 
 from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty
+from uniq_rl.algorithms.bc import BC
 from uniq_rl.algorithms.iql import IQL
 from uniq_rl.algorithms.uniq import UNIQ
 from uniq_rl.errors import UniqError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (UNIQ, IQL)}
+ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (UNIQ, IQL, BC)}
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
@@ -15,4 +16,4 @@ def algorithm_named(name: str) -> type[Algorithm]:
         raise UniqError(f"There is no algorithm named '{name}'; choose one of {', '.join(ALGORITHMS)}.") from None
 
 
-__all__ = ["ALGORITHMS", "IQL", "UNIQ", "Algorithm", "Batch", "Spec", "Uncertainty", "algorithm_named"]
+__all__ = ["ALGORITHMS", "BC", "IQL", "UNIQ", "Algorithm", "Batch", "Spec", "Uncertainty", "algorithm_named"]

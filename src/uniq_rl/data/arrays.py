@@ -34,6 +34,10 @@ INFOS = {
     "qvel": ("qvel", "infos/qvel"),
     "action_log_prob": ("action_log_prob", "infos/action_log_probs"),
 }
+EPISODE_COLUMNS = {key: COLUMNS[key] for key in ("obs", "action", "reward")} | {
+    "terminated": (*COLUMNS["terminated"], "terminations"),  # Minari's names
+    "truncated": (*COLUMNS["truncated"], "truncations"),
+}
 REQUIRED = ("obs", "action", "reward")
 BOUNDS = ("action_low", "action_high")
 """Bounds of the actions as they are stored, one number per dimension: the actions are rescaled from them."""
@@ -58,6 +62,74 @@ def from_arrays(
     `action_range` (a pair, or "data"), or the entries `action_low` and `action_high`; they are then rescaled.
     """
     return from_columns(arrays, source=name, name=name, task=task, action_range=action_range)
+
+
+def from_episodes(
+    episodes: Iterable[Mapping[str, Any]],
+    name: str = "data",
+    task: str | None = None,
+    action_range: ActionRange = None,
+) -> Dataset:
+    """Build a data set from episodes, each a mapping with obs, action, reward, terminated and maybe truncated.
+
+    `obs` has one row per action, or one more: the observation after the last action, as a Gymnasium loop collects it.
+    Without it the last step of an episode that was cut off is left out, because nobody knows where it led. The flags
+    are one value per step, or one for the whole episode; an episode that is not terminated was cut off.
+    """
+    parts = [_steps(episode, f"{name}: episode {index}") for index, episode in enumerate(episodes)]
+    if not parts:
+        raise UniqError(f"{name} holds no episode; give at least one.")
+    columns = {}
+    for key in parts[0]:
+        widths = {part[key].shape[1:] for part in parts}
+        if len(widths) > 1:
+            raise UniqError(f"{name}: `{key}` has rows of different shapes in different episodes: {sorted(widths)}.")
+        columns[key] = np.concatenate([part[key] for part in parts])
+    return from_columns(columns, source=name, name=name, task=task, action_range=action_range)
+
+
+def _steps(episode: Mapping[str, Any], where: str) -> dict[str, Array]:
+    """The columns of one episode, next_obs included; only steps whose next observation is known."""
+    if not isinstance(episode, Mapping):
+        raise UniqError(f"{where} is a {type(episode).__name__} but must be a mapping of columns.")
+    labels = _labels(episode, EPISODE_COLUMNS, where)
+    for key in (*REQUIRED, "terminated"):
+        if key not in labels:
+            raise UniqError(f"{where} has no `{key}` (found: {', '.join(sorted(map(str, episode))[:8])}); add it.")
+    raw = {key: checks.numeric(episode[label], f"{where}: `{label}`") for key, label in labels.items()}
+    obs, steps = np.atleast_1d(raw["obs"]), len(np.atleast_1d(raw["reward"]))
+    if steps == 0 or len(np.atleast_1d(raw["action"])) != steps or len(obs) - steps not in (0, 1):
+        raise UniqError(
+            f"{where} has {len(obs)} observations, {len(np.atleast_1d(raw['action']))} actions and {steps} rewards; it "
+            "needs as many actions as rewards, at least one, and as many observations or one more."
+        )
+    terminated = _last_flag(raw["terminated"], steps, f"{where}: `{labels['terminated']}`")
+    if "truncated" in raw:
+        _last_flag(raw["truncated"], steps, f"{where}: `{labels['truncated']}`")
+    if len(obs) == steps:  # a terminated step's successor is masked, so any finite value will do
+        obs = np.concatenate([obs, obs[-1:]])
+        steps -= 0 if terminated else 1
+    last = np.arange(steps) == steps - 1
+    return {
+        "obs": obs[:steps],
+        "action": raw["action"][:steps],
+        "reward": raw["reward"][:steps],
+        "next_obs": obs[1 : steps + 1],
+        "terminated": last & terminated,
+        "truncated": last & (not terminated),
+    }
+
+
+def _last_flag(values: Array, steps: int, where: str) -> bool:
+    """The flag of an episode's last step; set earlier, it would end the episode there."""
+    flags = checks.flags(np.atleast_1d(values), where)
+    if len(flags) not in (1, steps):
+        raise UniqError(f"{where} has {len(flags)} values for {steps} steps; give one per step, or one in all.")
+    if flags[:-1].any():
+        raise UniqError(
+            f"{where} is true at step {int(flags.argmax())} of {steps}; the episode ends there, so split it."
+        )
+    return bool(flags[-1])
 
 
 def load_npz(

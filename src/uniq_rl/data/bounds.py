@@ -20,6 +20,10 @@ class Bounds:
     low: Array
     high: Array
 
+    def are_unit(self) -> bool:
+        """Whether there is nothing to restore."""
+        return bool((self.low == -1).all() and (self.high == 1).all())
+
     def scale(self, raw: Array) -> Array:
         """From the recorded range to [-1, 1], float64."""
         low, high = self.low.astype(np.float64), self.high.astype(np.float64)

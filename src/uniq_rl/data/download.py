@@ -12,7 +12,6 @@ import shutil
 import socket
 import ssl
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -137,13 +136,13 @@ def _transfer(address: str, target: Path, progress: Progress | None) -> Path:
     """The complete file, still under a hidden name."""
     part, notes = _hidden(target, "part"), _hidden(target, "part.json")
     start, version = _resumable(part, notes, address)
-    with _network(address, part), _open(address, start, version) as response:
-        if response.status != http.client.PARTIAL_CONTENT or _first_byte(response) != start:
-            if start and response.status == http.client.PARTIAL_CONTENT:
-                raise UniqError(
-                    f"{address} answered with other bytes than were asked for; delete {part} and try again."
-                )
+    with _network(address, part):
+        response = _open(address, start, version)
+    with response:
+        if response.status != http.client.PARTIAL_CONTENT:
             start = 0
+            with _disk(part):  # before the notes speak of another version
+                part.unlink(missing_ok=True)
         length = response.headers.get("Content-Length", "")
         total = start + int(length) if length.isdecimal() else None
         _check_space(target.parent, total, start)
@@ -155,16 +154,21 @@ def _transfer(address: str, target: Path, progress: Progress | None) -> Path:
 
 
 def _open(address: str, start: int, version: str | None) -> Any:
+    """The server's answer: the whole file, or the rest from `start` on if it is still of the same version."""
     headers = {"User-Agent": "uniq-rl", "Accept-Encoding": "identity"}
     if start and version:
-        headers |= {"Range": f"bytes={start}-", "If-Range": version}  # the whole file if it changed meanwhile
+        headers |= {"Range": f"bytes={start}-", "If-Range": version}
     try:
-        return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT)
+        response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and start:
-            error.close()
-            return _open(address, 0, None)
-        raise
+        if not start or error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        error.close()
+        return _open(address, 0, None)
+    if start and response.status == http.client.PARTIAL_CONTENT and _first_byte(response) != start:
+        response.close()
+        return _open(address, 0, None)
+    return response
 
 
 def _receive(response: Any, part: Path, start: int, total: int | None, address: str, progress: Progress | None) -> int:
@@ -287,13 +291,13 @@ def _lock(target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _network(address: str, part: Path, what: str | None = None) -> Iterator[None]:
-    server = urllib.parse.urlsplit(address).netloc
+    server = address.split("/")[2]
     try:
         yield
     except urllib.error.HTTPError as error:
         error.close()
         raise UniqError(_answered(error.code, address)) from None
-    except (ssl.SSLError, ValueError, http.client.InvalidURL) as error:
+    except (ValueError, http.client.InvalidURL) as error:
         raise UniqError(f"{address} cannot be opened ({error}); check the address, or {ELSEWHERE}.") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError that wraps another
         reason = getattr(error, "reason", error)

@@ -88,6 +88,6 @@ def assemble(
         name=name,
         task=task,
         infos={key: checks.numeric(value, f"{source}: column `{key}`")[keep] for key, value in infos.items()},
-        action_low=bounds and bounds.low,
-        action_high=bounds and bounds.high,
+        action_low=None if bounds is None else bounds.low,
+        action_high=None if bounds is None else bounds.high,
     )

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from uniq_rl.errors import UniqError
@@ -268,14 +269,16 @@ def activity(story: Story) -> Activity | None:
         run, tau = story.runs[i], found["tau"]
         above.append(run.calibration["u_above_1"].values[run.calibration["u_above_1"].steps == step][-1])
         near.append(1 - share_below(tau, np.asarray([run.config["tau_max"] - NEAR]))[0])
-        mean.append(mean_of(tau))
+        mean.append(mean_within(tau, run.config["tau_min"], run.config["tau_max"]))
     bounds = {story.runs[i].config[name] for i in last for name in ("tau_min", "tau_max")}
     fixed = float(bounds.pop()) if len(bounds) == 1 else None
     return Activity(step, float(np.mean(above)), float(np.mean(near)), float(np.mean(mean)), fixed)
 
 
-def mean_of(histogram: Histogram) -> float:
-    return float(np.average((histogram.edges[1:] + histogram.edges[:-1]) / 2, weights=histogram.counts))
+def mean_within(histogram: Histogram, low: float, high: float) -> float:
+    """Mean of values known to lie between `low` and `high`; the histogram of equal values is wider than they are."""
+    edges = np.clip(histogram.edges, low, high)
+    return float(np.average((edges[1:] + edges[:-1]) / 2, weights=histogram.counts))
 
 
 def verdict(found: Activity | None) -> str:
@@ -355,10 +358,18 @@ def no_scores(story: Story) -> str:
 def _draw_scores(axes: Axes, story: Story) -> None:
     ends: list[tuple[float, str, str, bool]] = []
     complete = [run for run in story.runs if run.diverged is None and len(run.score.steps)]
-    averaged = story.replicated and len(complete) > 1
+    averaged = story.replicated and len(complete) > 1 and len(_over_runs([run.score for run in complete])[0].steps) > 0
     for i, run in enumerate(story.runs):
         _line(axes, run.score, story.colour(i), thin=averaged)
-        _mark_divergence(axes, run, run.score, story.colour(i))
+        mark = _mark_divergence(axes, run, run.score, story.colour(i))
+        if mark and run.diverged is not None and len(story.runs) <= len(PALETTE):
+            left = run.diverged < 0.7 * story.plan["steps"]
+            x, y = np.asarray(mark.get_xydata())[0]
+            axes.annotate(
+                f"{_name(run)} diverged by {run.diverged:,}", (x, y), xycoords=mark.get_transform(),
+                xytext=(8 if left else -8, 0), textcoords="offset points", ha="left" if left else "right", va="center",
+                color=story.colour(i), bbox=HALO,
+            )  # fmt: skip
         last = run.score.values[np.isfinite(run.score.values)][-1:]
         if run.diverged is None and len(last) and len(story.runs) <= len(PALETTE):
             ends.append((float(last[0]), f"{_name(run)}  {last[0]:.1f}", story.colour(i), False))
@@ -411,12 +422,13 @@ def draw_conservatism(story: Story) -> Figure:
     _header(figure, story, "conservatism", [f"δ = {_values(story, 'delta')}", f"κ = {_values(story, 'kappa')}"])
     found = activity(story)
     figure.text(0.012, 1 - 0.83 / 6.4, _typeset(verdict(found)), color=MARK, fontsize=9, va="center")
-    rows = figure.add_gridspec(2, 12, hspace=0.08)
-    over_time = [figure.add_subplot(rows[0, 4 * i : 4 * i + 4]) for i in range(3)]
+    rows = figure.add_gridspec(2, 1, hspace=0.08)
+    upper, lower = rows[0].subgridspec(1, 3), rows[1].subgridspec(1, 4)
+    over_time = [figure.add_subplot(upper[i]) for i in range(3)]
     _draw_q_hat(over_time[0], story)
     _draw_coverage(over_time[1], story)
     _draw_u_above_1(over_time[2], story)
-    shapes = [figure.add_subplot(rows[1, 3 * i : 3 * i + 3]) for i in range(4)]
+    shapes = [figure.add_subplot(lower[i]) for i in range(4)]
     _draw_distributions(shapes, story)
     return figure
 
@@ -458,18 +470,17 @@ def _draw_coverage(axes: Axes, story: Story) -> None:
         _say(axes, f"no held-out fold\n({reason})")
         return
     _draw_calibration(axes, story, "coverage")
-    for delta in _distinct(story, "delta"):
-        _reference(axes, 1 - delta, f"1 − δ = {1 - delta:g}")
+    _reference(axes, [1 - delta for delta in _distinct(story, "delta")], "1 − δ", at=0.06)
     least = min(float(np.nanmin(curve.values)) for curve in curves if np.isfinite(curve.values).any())
-    axes.set_ylim(min(least, 1 - max(_distinct(story, "delta"))) - 0.05, 1.01)
+    least = min(least, 1 - max(_distinct(story, "delta")))
+    axes.set_ylim(least - 0.25 * max(1 - least, 0.02), 1 + 0.05 * max(1 - least, 0.02))
     _percentages(axes)
 
 
 def _draw_u_above_1(axes: Axes, story: Story) -> None:
     curves = _draw_calibration(axes, story, "u_above_1")
     axes.set_title("share of states with u > 1")
-    for delta in _distinct(story, "delta"):
-        _reference(axes, delta, f"δ = {delta:g}")
+    _reference(axes, _distinct(story, "delta"), "δ", at=0.94)
     top = 1.25 * max(_greatest(curves), *_distinct(story, "delta"))
     axes.set_ylim(-0.03 * top, min(top, 1.03))
     _percentages(axes)
@@ -548,6 +559,8 @@ def _header(figure: Figure, story: Story, subject: str, details: Sequence[str]) 
     figure.text(0.012, 1 - 0.26 / height, title, fontsize=13, fontweight="bold", va="center")
     count = len(story.runs)
     runs = f"{count} {'seed' if story.replicated or count == 1 else 'run'}{'s' if count > 1 else ''}"
+    diverged = sum(run.diverged is not None for run in story.runs)
+    runs += f", {diverged} diverged" if diverged else ""
     data = []
     if len(names) == 1:
         episodes = story.runs[0].data["episodes"]
@@ -572,10 +585,10 @@ def _line(
     )  # fmt: skip
 
 
-def _mark_divergence(axes: Axes, run: RunStory, curve: Curve, colour: str) -> None:
+def _mark_divergence(axes: Axes, run: RunStory, curve: Curve, colour: str) -> Line2D | None:
     """An x where a run stopped: at its last value, or at the foot of the panel when it never had one."""
     if run.diverged is None:
-        return
+        return None
     finite = curve.values[np.isfinite(curve.values)]
     if len(finite):
         step = curve.steps[np.isfinite(curve.values)][-1]
@@ -584,7 +597,10 @@ def _mark_divergence(axes: Axes, run: RunStory, curve: Curve, colour: str) -> No
     else:
         place = {"transform": axes.get_xaxis_transform()}
     y = finite[-1] if len(finite) else 0.05
-    axes.plot([run.diverged], [y], "x", color=colour, markersize=7, markeredgewidth=2, zorder=6, clip_on=False, **place)
+    (mark,) = axes.plot(
+        [run.diverged], [y], "x", color=colour, markersize=7, markeredgewidth=2, zorder=6, clip_on=False, **place
+    )
+    return mark
 
 
 def _label_updates(axes: Axes, story: Story, ticks: int) -> None:
@@ -667,12 +683,13 @@ def _legend(axes: Axes, story: Story) -> None:
     axes.legend(frameon=False, fontsize=8, handlelength=1.1, labelcolor=QUIET, borderaxespad=0.2, loc="best")
 
 
-def _reference(axes: Axes, height: float, text: str) -> None:
-    axes.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    axes.annotate(
-        text, (1, height), xycoords=("axes fraction", "data"), xytext=(-2, 4), textcoords="offset points",
-        ha="right", va="bottom", fontsize=8, bbox=HALO,
-    )  # fmt: skip
+def _reference(axes: Axes, heights: Sequence[float], text: str, at: float) -> None:
+    """Dashed lines, named in the corner of the panel where the curves are not."""
+    for height in heights:
+        axes.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    values = ", ".join(f"{height:g}" for height in heights)
+    place: Any = {"transform": axes.transAxes, "ha": "right", "va": "center"}
+    axes.text(1, at, f"dashed: {text} = {values}", fontsize=8, bbox=HALO, **place)
 
 
 def _mark_value(axes: Axes, value: float, text: str) -> None:

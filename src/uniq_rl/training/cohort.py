@@ -4,6 +4,7 @@ The data lie on the device once; a run knows which rows are its own by offset an
 run's seed and step alone, so a run does not depend on its neighbours, on where chunks begin, or on interruptions.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -197,17 +198,23 @@ class Cohort:
 
     def policies(self, progress: Progress) -> Policy:
         """The policies of all runs, stacked, in host memory."""
-        mean = np.stack([fitted.obs_mean for fitted in self.fitted])
-        std = np.stack([fitted.obs_std for fitted in self.fitted])
-        state = jax.device_get(jax.vmap(lambda a, s: a.deployed(s))(self.algorithm, progress.state))
-        return Policy(jax.device_get(self.algorithm), state, mean, std, self.spec)
+        width = self.spec.action_dim
+        low = [np.full(width, -1, np.float32) if b is None else b for b in (r.dataset.action_low for r in self.runs)]
+        high = [np.full(width, 1, np.float32) if b is None else b for b in (r.dataset.action_high for r in self.runs)]
+        return Policy(
+            algorithm=jax.device_get(self.algorithm),
+            state=jax.device_get(jax.vmap(lambda a, s: a.deployed(s))(self.algorithm, progress.state)),
+            obs_mean=np.stack([fitted.obs_mean for fitted in self.fitted]),
+            obs_std=np.stack([fitted.obs_std for fitted in self.fitted]),
+            action_low=np.stack(low),
+            action_high=np.stack(high),
+            spec=self.spec,
+        )
 
     def policy(self, stacked: Policy, index: int) -> Policy:
         """One run's policy out of the stack, with that run's own numbers as hyper-parameters."""
-        state, mean, std = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf[index]), (stacked.state, stacked.obs_mean, stacked.obs_std)
-        )
-        return Policy(self.runs[index].algorithm, state, mean, std, self.spec)
+        single: Policy = jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), stacked)
+        return dataclasses.replace(single, algorithm=self.runs[index].algorithm)
 
 
 def pack(fitted: Fitted, dataset: Dataset) -> np.ndarray:

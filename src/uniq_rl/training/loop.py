@@ -242,7 +242,8 @@ class _Session:
                 continue
             self.advance_to(end)
             if self.monitor.stop_requested() and self.step < self.plan.steps:
-                self.save()
+                if not self.plan.evaluates_at(self.step):  # else it is saved already, before its own evaluation
+                    self.save()
                 break
         self.collect_evaluation()
         if self.step == self.plan.steps:
@@ -392,7 +393,7 @@ def begin(
         raise UniqError(f"{folder} exists already; resume it with --resume {folder}, or choose another --out.")
     training = Training(runs, plan, folder, sources)
     if folder:
-        created = not folder.exists()
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -400,6 +401,9 @@ def begin(
         except UniqError:
             if created:
                 shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # the parents made for it, unless someone moved in meanwhile
+                for parent in created[1:]:
+                    parent.rmdir()
             raise
     return training
 

@@ -26,6 +26,8 @@ class Lines:
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         with disk_errors(path):
+            if offset and (not path.exists() or path.stat().st_size < offset):
+                raise UniqError(f"{path} is shorter than its checkpoint says; bring the original file back.")
             self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
             self._file.truncate(offset)
             self._file.seek(offset)

@@ -1,0 +1,129 @@
+"""Networks: how they begin, and what they compute."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from probes import drawn
+from uniq_rl.networks import (
+    MLP,
+    EnsembleKind,
+    GaussianPolicy,
+    IndependentEnsemble,
+    LowRankEnsemble,
+    count_parameters,
+    orthogonal,
+    value_ensemble,
+)
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def test_orthogonal_either_way() -> None:
+    shapes = [(24, 7), (7, 24), (16, 16), (5, 1), (1, 5)]
+    for shape, weight in zip(
+        shapes, jax.jit(lambda key: [orthogonal(key, *s) for s in shapes])(jax.random.key(3)), strict=True
+    ):
+        weight = np.asarray(weight)
+        assert weight.shape == shape
+        gram = weight.T @ weight if shape[0] >= shape[1] else weight @ weight.T
+        np.testing.assert_allclose(gram, 2 * np.eye(min(shape)), atol=1e-12)
+
+
+def test_orthogonal_in_single_precision_at_full_width() -> None:
+    with jax.enable_x64(False):
+        weight = np.asarray(jax.jit(orthogonal, static_argnums=(1, 2))(jax.random.key(0), 256, 256), np.float64)
+    np.testing.assert_allclose(weight.T @ weight, 2 * np.eye(256), atol=2e-5)
+
+
+def test_orthogonal_is_uniform() -> None:
+    """Directions average to zero, entries squared to 2 / n: no axis is favoured."""
+    draws = np.asarray(jax.jit(jax.vmap(lambda key: orthogonal(key, 4, 4)))(jax.random.split(jax.random.key(1), 4000)))
+    deviation = np.sqrt(0.5 / 4000)
+    np.testing.assert_allclose(draws.mean(axis=0), np.zeros((4, 4)), atol=4.5 * deviation)
+    np.testing.assert_allclose((draws**2).mean(axis=0), np.full((4, 4), 0.5), atol=0.04)
+
+
+def test_mlp_by_hand() -> None:
+    mlp = drawn(lambda: MLP.init(jax.random.key(0), (2, 3, 1)))
+    first, last = jax.tree.map(np.asarray, mlp.layers)
+    x = np.array([[1.0, -2.0], [0.5, 4.0]])
+    expected = np.maximum(x @ first.weight + first.bias, 0) @ last.weight + last.bias
+    np.testing.assert_allclose(mlp(jnp.asarray(x)), expected, rtol=1e-13)
+
+
+def test_independent_members_are_separate_networks() -> None:
+    ensemble = drawn(lambda: IndependentEnsemble.init(jax.random.key(0), 6, 3, (8, 8)))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(5, 3)))
+    values = ensemble(x)
+    assert values.shape == (6, 5)
+    assert len(np.unique(np.asarray(values[:, 0]))) == 6
+    for k in range(6):
+        member = jax.tree.map(lambda leaf, k=k: leaf[k], ensemble.stacked)
+        np.testing.assert_allclose(values[k], member(x)[:, 0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(ensemble.members(2, 4)(x), values[2:4])
+    assert count_parameters(ensemble) == 6 * (3 * 8 + 8 + 8 * 8 + 8 + 8 + 1)
+
+
+@pytest.mark.parametrize("hidden", [(8,), (8, 10)])
+def test_low_rank_by_hand(hidden: tuple[int, ...]) -> None:
+    ensemble = drawn(lambda: LowRankEnsemble.init(jax.random.key(0), 6, 3, hidden, 2))
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    values = np.asarray(ensemble(jnp.asarray(x)))
+    net = jax.tree.map(np.asarray, ensemble)
+    h = x
+    for layer in net.trunk:
+        h = np.maximum(h @ layer.weight + layer.bias, 0)
+    for k in range(6):
+        own = net.shared + net.down[k] @ net.up[k]
+        expected = np.maximum(h @ own + net.bias[k], 0) @ net.head[k] + net.offset[k]
+        np.testing.assert_allclose(values[k], expected, rtol=1e-11, atol=1e-12)
+    assert len(np.unique(values[:, 0])) == 6
+    np.testing.assert_allclose(ensemble.members(2, 4)(jnp.asarray(x)), values[2:4], rtol=1e-12)
+
+
+def test_low_rank_is_smaller() -> None:
+    def size(kind: EnsembleKind) -> int:
+        build = lambda key: value_ensemble(kind, key, count=9, inputs=11, hidden=(256, 256), rank=8)  # noqa: E731
+        return count_parameters(jax.eval_shape(build, jax.random.key(0)))
+
+    assert size("low_rank") < size("independent") / 5
+
+
+def test_log_prob_is_scipys() -> None:
+    policy = drawn(lambda: GaussianPolicy.init(jax.random.key(0), 3, 2, (8,)))
+    log_std = np.array([-0.7, 0.4])
+    policy = GaussianPolicy(policy.mean, jnp.asarray(log_std))
+    rng = np.random.default_rng(1)
+    obs, action = jnp.asarray(rng.normal(size=(5, 3))), jnp.asarray(rng.uniform(-1, 1, (5, 2)))
+    mean = np.tanh(np.asarray(policy.mean(obs)))
+    np.testing.assert_allclose(policy.mode(obs), mean, rtol=1e-13)
+    expected = norm.logpdf(np.asarray(action), mean, np.exp(log_std)).sum(axis=-1)
+    np.testing.assert_allclose(policy.log_prob(obs, action), expected, rtol=1e-12)
+
+
+def test_log_std_is_kept_in_its_bounds() -> None:
+    policy = drawn(lambda: GaussianPolicy.init(jax.random.key(0), 3, 2, (8,)))
+    obs, action = jnp.zeros((1, 3)), jnp.full((1, 2), 0.3)
+    mean = np.asarray(policy.mode(obs))
+    extreme = GaussianPolicy(policy.mean, jnp.array([-9.0, 6.0]))
+    expected = norm.logpdf(np.asarray(action), mean, np.exp([[-5.0, 2.0]])).sum()
+    np.testing.assert_allclose(extreme.log_prob(obs, action), [expected], rtol=1e-12)
+
+
+def test_networks_begin_orthogonal_without_bias_and_different() -> None:
+    def build(key: jax.Array) -> tuple[IndependentEnsemble, GaussianPolicy]:
+        return IndependentEnsemble.init(key, 2, 3, (8,)), GaussianPolicy.init(key, 3, 2, (8,))
+
+    ensemble, policy = jax.tree.map(np.asarray, jax.jit(build)(jax.random.key(0)))
+    for layer in (*ensemble.stacked.layers, *policy.mean.layers):
+        assert not layer.bias.any()
+    first, last = ensemble.stacked.layers
+    np.testing.assert_allclose(
+        first.weight @ first.weight.swapaxes(1, 2), np.tile(2 * np.eye(3), (2, 1, 1)), atol=1e-12
+    )
+    np.testing.assert_allclose((last.weight**2).sum(axis=(1, 2)), [2.0, 2.0], atol=1e-12)
+    assert not np.allclose(first.weight[0], first.weight[1])
+    np.testing.assert_array_equal(policy.log_std, [0.0, 0.0])
