@@ -67,7 +67,7 @@ def measure(name: str, runs: int, seconds: float) -> dict[str, Any]:
         jax.block_until_ready(cohort.calibrate(progress))
         calibration = round(time.perf_counter() - began, 4)
     memory = jax.devices()[0].memory_stats() or {}
-    data = cohort.data.nbytes
+    data = cohort.store.nbytes
     return {
         "method": name,
         "runs": runs,

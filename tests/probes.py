@@ -1,7 +1,7 @@
 """Data sets whose values are known in closed form, and parameters without the price of compiling an initialisation.
 
-Every probe has observations of width 2, actions of width 1 and 400 rows, so that all of them fit one cohort and one program.
-An observation is the one-hot code of one of two states.
+Every probe has observations of width 2 (the one-hot code of one of two states), actions of width 1 and 400 rows, so that
+all of them fit one cohort and one program.
 """
 
 from collections.abc import Callable

@@ -11,8 +11,8 @@ ur.load_policy("runs/hopper/policy-0.safetensors")
 """
 
 from uniq_rl.algorithms import ALGORITHMS, BC, IQL, UNIQ, Algorithm, Uncertainty
-from uniq_rl.api import evaluate, resume, train, train_runs
-from uniq_rl.data import Dataset, from_arrays, load_dataset
+from uniq_rl.api import evaluate, load_dataset, resume, train, train_runs
+from uniq_rl.data import Dataset, from_arrays, from_episodes
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy, load_policy
 from uniq_rl.training.cohort import Run
@@ -36,6 +36,7 @@ __all__ = [
     "UniqError",
     "evaluate",
     "from_arrays",
+    "from_episodes",
     "load_dataset",
     "load_policy",
     "resume",

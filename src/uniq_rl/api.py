@@ -1,17 +1,20 @@
 """The library as functions: what the command line does, for programs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from uniq_rl import data as sources
+from uniq_rl import suite
 from uniq_rl.algorithms import Algorithm
-from uniq_rl.data import Dataset, load_dataset
+from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.figures import draw_run
+from uniq_rl.physics.scores import REFERENCE
 from uniq_rl.policy import Policy, load_policy
 from uniq_rl.training import loop
 from uniq_rl.training.cohort import Run
@@ -19,9 +22,31 @@ from uniq_rl.training.evaluation import Evaluation, Evaluator, stacked
 from uniq_rl.training.loop import Monitor, Plan, Result, Training
 from uniq_rl.training.records import read_json, read_lines
 
-Data = Dataset | str | os.PathLike[str] | Mapping[str, Any]
+Data = sources.Source
 FRESH = 2**40
 """The evaluation step whose seeds no training uses."""
+
+
+def load_dataset(source: Data, task: str | None = None, *, size: int | None = None, **options: Any) -> Dataset:
+    """Data from wherever they are: a file, a D4RL name, `minari:ID`, arrays, or the built-in `suite/hopper-medium`.
+
+    The task is read from the name unless given. `size` is for the built-in sets alone; `columns`, `action_range`,
+    `mirror` and `progress` are those of `uniq_rl.data.load_dataset`.
+    """
+    task = known_task(task)
+    if isinstance(source, str) and source.startswith("suite/"):
+        return suite.make(source, size=size, progress=options.get("progress"))
+    if size is not None:
+        raise UniqError(f"A size can be chosen for the built-in data sets (suite/...) only, not for {source}.")
+    return sources.load_dataset(source, task=task, **options)
+
+
+def origin_of(source: Data, **options: Any) -> loop.Origin:
+    """How to load the data again, in another process."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    place = os.path.abspath(source) if os.path.exists(source) else str(source)
+    return {"source": place, **{name: value for name, value in options.items() if value is not None}}
 
 
 def train(
@@ -36,15 +61,19 @@ def train(
     eval_every: int | None = None,
     eval_episodes: int = 10,
     log_every: int = 1000,
+    stream: bool | None = None,
     monitor: Monitor | None = None,
+    **options: Any,
 ) -> Result:
     """Train one method on one data set with several seeds, all in one program.
 
-    `data` is a `Dataset`, a path or a mapping of arrays. With `out`, everything is written there and can be resumed;
-    without, nothing is written. Scores need a task with a simulator; `eval_every` defaults to a twentieth of `steps`.
+    `data` is whatever `load_dataset` takes, and so are further options. With `out`, everything is written there and can
+    be resumed; without, nothing is written. Scores need a task with a simulator; `eval_every` defaults to a twentieth
+    of `steps`; `stream` keeps data on the host that are too large for the device.
     """
-    plan = Plan(steps, max(1, steps // 20) if eval_every is None else eval_every, eval_episodes, log_every, physics)
-    training = prepare(algorithm, data, plan, seeds=seeds, out=out, task=task)
+    every = max(1, steps // 20) if eval_every is None else eval_every
+    plan = Plan(steps, every, eval_episodes, log_every, physics, stream)
+    training = prepare(algorithm, data, plan, seeds=seeds, out=out, task=task, **options)
     return carry_out(training, monitor)
 
 
@@ -56,13 +85,20 @@ def prepare(
     seeds: Sequence[int] = (0,),
     out: str | Path | None = None,
     task: str | None = None,
+    progress: Any = None,
+    **options: Any,
 ) -> Training:
     """Everything `train` does before the first update: load, check, create the folder."""
-    dataset = load_dataset(data, task=task)
-    source = os.path.abspath(data) if isinstance(data, str | os.PathLike) and os.path.exists(data) else None
-    source = source or (str(data) if isinstance(data, str) else None)
+    dataset = load_dataset(data, task, progress=progress, **options)
     runs = loop.seed_runs(algorithm, dataset, seeds)
-    return loop.begin(runs, plan, out, [source] * len(runs))
+    return loop.begin(runs, plan, out, [origin_of(data, **options)] * len(runs))
+
+
+def known_task(task: str | None) -> str | None:
+    """The task as it was given: a misspelt one would train, and only its scores would be missing."""
+    if task is not None and task not in REFERENCE:
+        raise UniqError(f"There is no task named '{task}'; the known ones are {', '.join(REFERENCE)}.")
+    return task
 
 
 def train_runs(
@@ -74,8 +110,18 @@ def train_runs(
 
 def resume(out: str | Path, data: Data | None = None, monitor: Monitor | None = None) -> Result:
     """Go on where a folder stopped; `data` only when it was trained on arrays that never were a file."""
-    runs = len(read_json(Path(out) / "run.json").get("runs", []))
-    return carry_out(loop.resume(out, None if data is None else [load_dataset(data)] * runs), monitor)
+    return carry_out(resumed(out, data), monitor)
+
+
+def resumed(out: str | Path, data: Data | None = None) -> Training:
+    def load(origin: loop.Origin, task: str | None) -> Dataset:
+        if data is not None:
+            return load_dataset(data, task)
+        if origin is None:
+            raise UniqError(f"{out} was trained on arrays in memory; resume it from Python and pass the data again.")
+        return load_dataset(origin["source"], task, **{name: origin[name] for name in origin if name != "source"})
+
+    return loop.resume(out, load)
 
 
 def carry_out(training: Training, monitor: Monitor | None = None) -> Result:

@@ -22,20 +22,22 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
 
-from uniq_rl import __version__, api
+from uniq_rl import __version__, api, suite
 from uniq_rl.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from uniq_rl.data import load_dataset
+from uniq_rl.data import Dataset, save_npz
 from uniq_rl.data.inspect import inspect_dataset
 from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
+from uniq_rl.evidence.dataset_figure import draw_dataset
 from uniq_rl.physics.scores import REFERENCE, score
-from uniq_rl.training import loop
+from uniq_rl.suite import regenerate as regeneration
 from uniq_rl.training.evaluation import Evaluation
 from uniq_rl.training.loop import Monitor, Plan, Result, Training
 
@@ -44,9 +46,10 @@ OVERVIEW = f"""uniq-rl {__version__}: offline reinforcement learning that knows 
   uniq-rl train DATA [--algo {"|".join(ALGORITHMS)}] [--steps N] [--seeds 0 1 2] [--out DIR]
   uniq-rl train --resume DIR
   uniq-rl evaluate DIR [--episodes 10]
-  uniq-rl data inspect DATA
+  uniq-rl data list | make NAME | inspect DATA | verify FILE | regenerate FILE
 
-Each takes --help. DATA is a D4RL file (.hdf5) or arrays of your own (.npz)."""
+Each takes --help. DATA is a D4RL file or name, a built-in set (suite/hopper-medium), or your own .npz, .csv or
+.parquet file."""
 
 out = Console()
 err = Console(stderr=True)
@@ -58,11 +61,27 @@ def say(sentence: str, style: str | None = None, console: Console = out) -> None
 
 
 @dataclasses.dataclass(frozen=True)
-class Train:
-    """What to train on, for how long, and where to put it."""
+class Source:
+    """Which data."""
 
     data: Annotated[str | None, tyro.conf.Positional] = None
-    """D4RL file (.hdf5) or arrays (.npz) of logged transitions."""
+    """D4RL file (.hdf5) or name, arrays (.npz), a table (.csv, .parquet), minari:ID, or suite/NAME (built in)."""
+    task: str | None = None
+    """hopper, walker2d or halfcheetah, when the name does not say; other data train without scores."""
+    size: int | None = None
+    """Transitions of a built-in data set (suite/...); default: as many as D4RL's."""
+    columns: Path | None = None
+    """For tables (.csv, .parquet): a TOML file that says which columns mean what."""
+    action_range: tuple[float, float] | None = None
+    """Lowest and highest action, when it is not -1 1; policies act in that range."""
+    mirror: str | None = None
+    """Another address for D4RL's files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(Source):
+    """What to train on, for how long, and where to put it."""
+
     algo: str = "uniq"
     """The method; its hyper-parameters are the options below."""
     preset: Literal["paper", "none"] = "paper"
@@ -73,8 +92,6 @@ class Train:
     """One run each, all trained as one program."""
     out: Path | None = None
     """A new folder for everything that comes out; default: runs/DATA-ALGO."""
-    task: str | None = None
-    """hopper, walker2d or halfcheetah, when the file's name does not say; other data train without scores."""
     physics: Literal["d4rl", "gymnasium", "gymnasium-v4", "gymnasium-v5"] = "d4rl"
     """The simulator that scores: as D4RL was recorded, or as Gymnasium is today."""
     eval_every: int | None = None
@@ -83,6 +100,8 @@ class Train:
     """Episodes per evaluation and run."""
     log_every: int = 1000
     """Updates between records."""
+    stream: bool | None = None
+    """Keep the data on the host; default: only when they are too large for the device."""
     resume: Path | None = None
     """Go on with this folder after any interruption; nothing else is needed."""
 
@@ -105,16 +124,63 @@ class Evaluate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Inspect:
+class Inspect(Source):
     """What is in a data set: counts, episodes, returns, actions, suspicious rows, coverage.
 
-    Example: uniq-rl data inspect hopper_medium-v2.hdf5
+    Example: uniq-rl data inspect hopper_medium-v2.hdf5 --picture hopper.png
     """
 
-    data: Annotated[str, tyro.conf.Positional]
-    """D4RL file (.hdf5) or arrays (.npz)."""
+    picture: Path | None = None
+    """Also draw returns, lengths, coverage and where episodes end into this PNG file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Make:
+    """Make a built-in data set and keep it in the cache; training makes it by itself when it is missing.
+
+    Example: uniq-rl data make suite/walker2d-medium-replay --size 100000
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """One of the names that `uniq-rl data list` shows."""
+    size: int | None = None
+    """Transitions; default: as many as D4RL's."""
+    seed: int = 0
+    """Other seeds give other data of the same kind."""
+    out: Path | None = None
+    """Also write it as an .npz file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verify:
+    """Replay the simulator states stored in a D4RL file one step under each physics and print the errors.
+
+    Example: uniq-rl data verify hopper_medium-v2.hdf5
+    """
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A D4RL file with infos/qpos and infos/qvel."""
     task: str | None = None
-    """For the score, when the file's name does not say."""
+    """When the file's name does not say."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Regenerate:
+    """Roll out the behaviour policy that a D4RL file carries into a data set of any size, under d4rl physics.
+
+    Example: uniq-rl data regenerate hopper_medium-v2.hdf5 --size 1000000 --out hopper-medium-regenerated.npz
+    """
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A D4RL file with metadata/policy."""
+    size: int
+    """Transitions."""
+    out: Path
+    """The .npz file to write."""
+    seed: int = 0
+    """Other seeds give other data of the same policy."""
+    task: str | None = None
+    """When the file's name does not say."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -151,7 +217,7 @@ def train(arguments: list[str]) -> int:
     enable_compilation_cache()
     options, algorithm = parse_train(arguments)
     if options.resume:
-        training = loop.resume(options.resume)
+        training = api.resumed(options.resume)
     else:
         if options.data is None:
             raise UniqError("Name the data to train on: uniq-rl train DATA, or uniq-rl train --resume DIR.")
@@ -161,9 +227,20 @@ def train(arguments: list[str]) -> int:
             eval_episodes=options.eval_episodes,
             log_every=options.log_every,
             physics=options.physics,
+            stream=options.stream,
         )
         folder = options.out or free_folder(Path("runs"), f"{Path(options.data).stem}-{options.algo}")
-        training = api.prepare(algorithm, options.data, plan, seeds=options.seeds, out=folder, task=options.task)
+        with Loading(options.data) as progress:
+            training = api.prepare(
+                algorithm,
+                options.data,
+                plan,
+                seeds=options.seeds,
+                out=folder,
+                task=options.task,
+                progress=progress,
+                **loading_options(options),
+            )
     monitor = Terminal()
     with monitor:
         result = api.carry_out(training, monitor)
@@ -209,6 +286,37 @@ def free_folder(parent: Path, name: str) -> Path:
     """`parent/name`, or the first `parent/name-2`, `-3`, ... that does not exist."""
     candidates = (parent / (name if i == 1 else f"{name}-{i}") for i in range(1, 10_000))
     return next(folder for folder in candidates if not folder.exists())
+
+
+def loading_options(options: Any) -> dict[str, Any]:
+    """What the user said about how to load the data, as JSON can hold it."""
+    chosen = {"size": options.size, "action_range": options.action_range, "mirror": options.mirror}
+    if options.columns is not None:
+        chosen["columns"] = str(options.columns.resolve())
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+class Loading:
+    """A bar for data that must be made or fetched first; invisible for data that are there."""
+
+    def __init__(self, name: str) -> None:
+        self.bar = Progress(
+            TextColumn(f"{escape(name)}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=err
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> Callable[[int, int | None], None]:
+        return self.progress
+
+    def progress(self, done: int, total: int | None) -> None:
+        if self.task is None:
+            self.task = self.bar.add_task("", total=total)
+            self.bar.start()
+        self.bar.update(self.task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        if self.task is not None:
+            self.bar.stop()
 
 
 class Terminal(Monitor):
@@ -342,10 +450,88 @@ def evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def loaded(options: Source) -> Dataset:
+    if options.data is None:
+        raise UniqError("Name the data: a file, a D4RL name, minari:ID or suite/NAME.")
+    with Loading(options.data) as progress:
+        return api.load_dataset(options.data, options.task, progress=progress, **loading_options(options))
+
+
 def inspect(arguments: list[str]) -> int:
     options = tyro.cli(Inspect, prog="uniq-rl data inspect", args=arguments)
-    dataset = load_dataset(options.data, task=options.task)
+    dataset = loaded(options)
     print_inspection(dataset.name, inspect_dataset(dataset), dataset.task, float(dataset.episode_returns.mean()))
+    if options.picture:
+        say(f"Picture in {draw_dataset(dataset, options.picture)}")
+    return 0
+
+
+def list_sets(arguments: list[str]) -> int:
+    """Every built-in data set with its card, and where the others come from."""
+    tyro.cli(List, prog="uniq-rl data list", args=arguments)
+    table = Table(title="built-in data sets, made on first use")
+    for heading in ("name", "transitions", "episodes", "mean score", "max score", "coverage"):
+        table.add_column(heading, justify="left" if heading == "name" else "right")
+    for name in suite.names():
+        table.add_row(name, *card_cells(suite.card(name)))
+    out.print(table)
+    say("D4RL's own sets load by name (hopper-medium-v2, antmaze-umaze-v2, pen-human-v1, ...), Minari's by minari:ID.")
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Every built-in data set with its card: transitions, episodes, scores, coverage.
+
+    Example: uniq-rl data list
+    """
+
+
+def card_cells(card: dict[str, Any]) -> list[str]:
+    scores = (f"{card['mean_score']:.1f}", f"{card['max_score']:.1f}", f"{card['coverage']:.0%}")
+    return [f"{card['transitions']:,}", f"{card['episodes']:,}", *scores]
+
+
+def make(arguments: list[str]) -> int:
+    options = tyro.cli(Make, prog="uniq-rl data make", args=arguments)
+    with Loading(options.name) as progress:
+        dataset = suite.make(options.name, size=options.size, seed=options.seed, progress=progress)
+    if options.out:
+        save_npz(dataset, options.out)
+    table = Table("transitions", "episodes", "mean score", "max score", "coverage", title=options.name)
+    table.add_row(*card_cells(suite.card(options.name, options.size, options.seed)))
+    out.print(table)
+    recipe = suite.recipe_id(options.name, options.size, options.seed)
+    say(f"recipe {recipe}, content {dataset.fingerprint[:16]}; train on it: uniq-rl train {options.name}")
+    return 0
+
+
+def verify(arguments: list[str]) -> int:
+    options = tyro.cli(Verify, prog="uniq-rl data verify", args=arguments)
+    table = Table(title=f"one-step replay of {options.file.name}: error of the next state")
+    for heading in ("physics", "rows", "qpos median", "qpos 99 %", "qvel median", "qvel 99 %"):
+        table.add_column(heading, justify="right")
+    for row in regeneration.verify(options.file, options.task):
+        errors = (row.median_qpos, row.p99_qpos, row.median_qvel, row.p99_qvel)
+        table.add_row(row.physics, f"{row.rows:,}", *(f"{error:.1e}" for error in errors))
+    out.print(table)
+    return 0
+
+
+def regenerate(arguments: list[str]) -> int:
+    options = tyro.cli(Regenerate, prog="uniq-rl data regenerate", args=arguments)
+    if options.out.suffix != ".npz":
+        raise UniqError(f"{options.out} must end in .npz: that is the format it is written in.")
+    if options.out.exists():
+        raise UniqError(f"{options.out} exists already; choose another --out.")
+    with Loading(options.file.name) as progress:
+        dataset = regeneration.regenerate(options.file, options.size, options.seed, progress, options.task)
+    save_npz(dataset, options.out)
+    mean = float(np.mean(dataset.episode_returns[:-1] if dataset.episodes > 1 else dataset.episode_returns))
+    say(
+        f"{dataset.size:,} transitions, {dataset.episodes:,} episodes, "
+        f"score {score(str(dataset.task), mean):.1f}: {options.out}"
+    )
     return 0
 
 
@@ -410,5 +596,9 @@ def enable_compilation_cache() -> None:
 COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {
     ("train",): train,
     ("evaluate",): evaluate,
+    ("data", "list"): list_sets,
+    ("data", "make"): make,
     ("data", "inspect"): inspect,
+    ("data", "verify"): verify,
+    ("data", "regenerate"): regenerate,
 }

@@ -118,8 +118,8 @@ def test_columns_of_lists_and_other_types(tmp_path: Path) -> None:
     table["obs"] = pyarrow.array([[1.0, 2.0]] * 8 + [[1.0]])
     with pytest.raises(UniqError, match="`obs` holds lists of unequal length"):
         load_table(write(tmp_path / "own.parquet", table))
-    table["obs"] = pyarrow.array([0] * 9, pyarrow.timestamp("s"))
-    with pytest.raises(UniqError, match=r"`obs` holds timestamp\[s\] values"):
+    table["obs"] = pyarrow.array([0] * 9, pyarrow.timestamp("ms"))
+    with pytest.raises(UniqError, match=r"`obs` holds timestamp\[ms\] values"):
         load_table(write(tmp_path / "own.parquet", table))
 
 

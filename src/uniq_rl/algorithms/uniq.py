@@ -177,7 +177,7 @@ class UNIQ(ImplicitActorCritic):
         return UNIQState(ensemble, primary, critic, target, actor, state.q_hat, state.step + 1), metrics
 
     def values(self, state: UNIQState, batch: Batch, middle: Ensemble) -> tuple[Array, Array]:
-        """Mean level-0.7 value of `s` (the policy's baseline) and the members' values of `s'`; in one pass if they can."""
+        """Mean level-0.7 value of `s` (the policy's baseline) and the members' values of `s'`."""
         if self.target == "v":
             return jnp.mean(middle(batch.obs), axis=0), state.target(batch.next_obs)
         here, there = jnp.split(middle(jnp.concatenate([batch.obs, batch.next_obs])), 2, axis=-1)

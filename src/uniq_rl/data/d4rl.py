@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,19 @@ def load_d4rl(
         "the task itself ended",
         action_range=action_range,
     )
+
+
+def read_extras(path: str | os.PathLike[str], labels: Iterable[str]) -> dict[str, Array | str]:
+    """What else a file holds under these names, numbers as arrays and words as text; what it does not hold is left out."""
+    path = Path(path)
+    found: dict[str, Array | str] = {}
+    with _opened(path) as file:
+        for label in labels:
+            node = _find(file, label, path)
+            if node is not None:
+                word = node.dtype.kind == "S" and node.shape == ()
+                found[label] = bytes(node[()]).decode("ascii", "replace") if word else _read(node, label, path)
+    return found
 
 
 @contextmanager

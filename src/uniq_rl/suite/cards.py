@@ -13,7 +13,7 @@ from typing import Any
 
 from uniq_rl.errors import UniqError
 from uniq_rl.storage import write_atomically
-from uniq_rl.suite import datasets
+from uniq_rl.suite import command, datasets
 
 BEGIN, END = "<!-- cards: begin -->", "<!-- cards: end -->"
 
@@ -62,4 +62,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

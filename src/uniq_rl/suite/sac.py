@@ -84,7 +84,8 @@ def init(key: Array, spec: Spec, settings: Settings) -> Agent:
     actor_key, critic_key = jax.random.split(key)
     critic = critic_ensemble(critic_key, 2, spec, settings.critic_hidden)
     actor = Actor.init(actor_key, spec, settings.actor_hidden)
-    return Agent(Learner.of(actor), Learner.of(critic), critic, Learner.of(jnp.zeros(())))
+    target = jax.tree.map(jnp.copy, critic)  # buffers of its own: `learn` gives all of them away
+    return Agent(Learner.of(actor), Learner.of(critic), target, Learner.of(jnp.zeros(())))
 
 
 def update(agent: Agent, batch: Batch, noise: Array, real: Array, settings: Settings) -> Agent:

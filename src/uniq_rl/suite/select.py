@@ -20,7 +20,7 @@ from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, Lockstep
 from uniq_rl.physics.scores import score
 from uniq_rl.storage import load_tree
-from uniq_rl.suite import behaviour, sac
+from uniq_rl.suite import behaviour, command, sac
 from uniq_rl.suite.behaviour import Layers, TanhGaussian, Uniform
 from uniq_rl.suite.generate import returns_of
 from uniq_rl.suite.train_behaviour import FORMAT
@@ -175,4 +175,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

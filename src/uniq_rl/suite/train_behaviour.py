@@ -27,7 +27,7 @@ from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import HORIZON, TASKS, Lockstep, rollout_returns
 from uniq_rl.physics.scores import score
 from uniq_rl.storage import save_tree, write_atomically
-from uniq_rl.suite import sac
+from uniq_rl.suite import command, sac
 from uniq_rl.suite.sac import WIDEST, Actor
 
 Floats = npt.NDArray[np.float32]
@@ -276,7 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--snapshot-every", type=int, default=Plan.snapshot_every)
     parser.add_argument("--episodes", type=int, default=10, help="evaluation episodes of each kind and snapshot")
     parser.add_argument("--minutes-limit", type=float, default=9.0, help="stop in time to write everything by then")
-    parser.add_argument("--unroll", type=int, default=sac.Settings.unroll, help="updates per turn of the device's loop")
+    parser.add_argument(
+        "--unroll", type=int, default=Plan.learning.unroll, help="updates per turn of the device's loop"
+    )
     given = parser.parse_args(arguments)
     plan = Plan(
         tasks=tuple(given.tasks),
@@ -284,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         steps=given.steps,
         random_steps=given.random_steps,
         snapshot_every=given.snapshot_every,
-        learning=sac.Settings(unroll=given.unroll),
+        learning=dataclasses.replace(Plan.learning, unroll=given.unroll),
     )
     limit = begun + 60 * given.minutes_limit
     given.out.mkdir(parents=True, exist_ok=True)
@@ -312,4 +314,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -15,17 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from uniq_rl.algorithms import Algorithm, Batch, Spec
+from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty
 from uniq_rl.algorithms.base import State
-from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
+from uniq_rl.conservatism import conformal_quantile, conformal_rank
 from uniq_rl.data import Dataset
-from uniq_rl.data.preprocessing import Fitted
-from uniq_rl.data.split import Folds
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
-
-SLICE = 4096
-"""Rows scored at a time in calibration: its memory does not grow with the fold."""
+from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, stored, unpack
 
 SAMPLE = 4096
 """States whose uncertainty is summarised in the records."""
@@ -41,21 +37,6 @@ class Run:
     dataset: Dataset
     seed: int
     label: str
-
-
-class Fold(NamedTuple):
-    """A range of rows of the packed data."""
-
-    offset: Any
-    size: Any
-
-
-class Rows(NamedTuple):
-    """The rows a run may use, and for what."""
-
-    train: Fold
-    calibration: Fold
-    heldout: Fold
 
 
 class Progress(NamedTuple):
@@ -74,7 +55,7 @@ class Progress(NamedTuple):
 class Cohort:
     """The compiled programs of a set of runs, and what stays constant while they train."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], stream: bool | None = None) -> None:
         if not runs:
             raise UniqError("There is nothing to train: no seed was given.")
         labels = [run.label for run in runs]
@@ -83,7 +64,10 @@ class Cohort:
         self.runs = tuple(runs)
         self.spec = self._shared_spec()
         self.algorithm = self._stacked_algorithm()
-        self.fitted, self.data, self.rows, self.folds = self._pack()
+        packed, self.rows = self._pack()
+        self.fitted = [part.fitted for part in packed]
+        self.folds = [part.folds for part in packed]
+        self.store = stored(list({id(part.matrix): part.matrix for part in packed}.values()), stream)
         self.keys = jnp.stack([jax.random.key(run.seed) for run in runs])
         self.interval = runs[0].algorithm.calibration_interval
         self.ranks = self._ranks()
@@ -105,29 +89,25 @@ class Cohort:
             )
         return jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *algorithms)
 
-    def _pack(self) -> tuple[list[Fitted], Array, Rows, list[Folds]]:
-        """All data sets end to end, each as train | calibration | held-out; runs with the same data share the rows."""
-        packed: dict[Any, tuple[Fitted, Rows, Folds]] = {}
-        parts: list[np.ndarray] = []
+    def _pack(self) -> tuple[list[Packed], Rows]:
+        """All data sets end to end; runs with the same data share the rows."""
+        packed: dict[Any, tuple[Packed, Rows]] = {}
         end = 0
-        chosen = []
         for run in self.runs:
-            identity = (id(run.dataset), run.algorithm.preprocessing, run.algorithm.folds)
+            method, identity = run.algorithm, self._data_identity(run)
             if identity not in packed:
-                folds = run.algorithm.folds.folds(run.dataset)
-                train = run.algorithm.preprocessing.keep(run.dataset, folds.train)
-                fitted = run.algorithm.preprocessing.fit(run.dataset, train)
-                sizes = [len(train), len(folds.calibration), len(folds.heldout)]
-                offsets = end + np.cumsum([0, *sizes[:-1]])
-                order = np.concatenate([train, folds.calibration, folds.heldout])
-                parts.append(pack(fitted, run.dataset)[order])
-                end += len(order)
-                ranges = Rows(*(Fold(offset, size) for offset, size in zip(offsets, sizes, strict=True)))
-                packed[identity] = fitted, ranges, folds
-            chosen.append(packed[identity])
-        fitted_all, rows, folds_all = zip(*chosen, strict=True)
-        stacked = jax.tree.map(lambda *values: jnp.asarray(values, jnp.int32), *rows)
-        return list(fitted_all), jnp.asarray(np.concatenate(parts)), stacked, list(folds_all)
+                folds = method.folds.folds(run.dataset)
+                train = method.preprocessing.keep(run.dataset, folds.train)
+                part = pack(method.preprocessing.fit(run.dataset, train), run.dataset, folds, train)
+                packed[identity] = part, part.ranges(end)
+                end += len(part.matrix)
+        chosen = [packed[self._data_identity(run)] for run in self.runs]
+        ranges = jax.tree.map(lambda *values: jnp.asarray(values, jnp.int32), *(rows for _, rows in chosen))
+        return [part for part, _ in chosen], ranges
+
+    @staticmethod
+    def _data_identity(run: Run) -> Any:
+        return id(run.dataset), run.algorithm.preprocessing, run.algorithm.folds
 
     def _ranks(self) -> Array | None:
         """Ranks of the conformal quantile, fixed and checked on the host before training."""
@@ -161,33 +141,49 @@ class Cohort:
         return self.calibrate(progress)
 
     def advance(self, progress: Progress, length: int) -> Progress:
-        """`length` updates in one compiled call; `progress` is consumed."""
-        return _advance(self.algorithm, progress, self.data, self.rows.train, self.keys, self.spec, length)
+        """`length` updates in one compiled call, or a few when the data are streamed; `progress` is consumed."""
+        constant = (self.algorithm, self.keys, self.spec)
+        if isinstance(self.store, Resident):
+            return _advance(*constant, progress, self.store.data, self.rows.train, length)
+        begin, batch = int(progress.step), self.algorithm.batch_size
+
+        def positions(start: int, count: int) -> Array:
+            return _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
+
+        for rows in self.store.ahead(positions, length):
+            progress = _advance_streamed(*constant, progress, rows)
+        return progress
 
     def calibrate(self, progress: Progress) -> Progress:
         if self.ranks is None:
             return progress
-        slots = int(np.max(np.asarray(self.rows.calibration.size)))
-        return _calibrate(self.algorithm, progress, self.data, self.rows.calibration, self.ranks, self.spec, slots)
+        scores = self._scores(progress, self.rows.calibration)
+        return _calibrate(self.algorithm, progress, scores, self.ranks)
+
+    def _scores(self, progress: Progress, fold: Fold) -> Array:
+        """Nonconformity of a fold, `[runs, slots]`, in slices; infinity in the slots beyond a run's size."""
+        slots = int(np.max(np.asarray(fold.size)))
+        if isinstance(self.store, Resident):
+            return _resident_scores(self.algorithm, progress.state, self.spec, self.store.data, fold, slots)
+        offset, size = np.asarray(fold.offset)[:, None], np.asarray(fold.size)[:, None]
+        scores = []
+        for start in range(0, slots, SLICE):
+            position = start + np.arange(SLICE)[None]
+            rows = self.store.take(offset + np.minimum(position, np.maximum(size - 1, 0)))
+            scores.append(_slice_scores(self.algorithm, progress.state, self.spec, rows, jnp.asarray(position < size)))
+        return jnp.concatenate(scores, axis=1)
 
     def diagnose(self, progress: Progress) -> list[dict[str, Any]]:
         """Per run, how calibration stands: `q_hat`, coverage on unseen episodes, what the controller makes of it."""
         if self.interval is None:
             return []
-        slots = int(np.max(np.asarray(self.rows.heldout.size)))
-        covered = (
-            np.asarray(_heldout_coverage(self.algorithm, progress, self.data, self.rows.heldout, self.spec, slots))
-            if slots
-            else np.full(len(self.runs), np.nan)
-        )
-        uncertainty = jax.device_get(
-            _sampled_uncertainty(self.algorithm, progress, self.data, self.rows.train, self.spec)
-        )
         q_hat = np.asarray(progress.state.q_hat)
+        covered = self._coverage(progress)
+        uncertainty = jax.device_get(_uncertainty(self.algorithm, progress.state, self.spec, self._sample()))
         return [
             {
                 "q_hat": float(q_hat[i]),
-                "coverage": None if np.isnan(covered[i]) else float(covered[i]),
+                "coverage": covered[i],
                 "u_above_1": float(np.mean(uncertainty.u[i] > 1)),
                 "distributions": {
                     name: distribution(getattr(uncertainty, name)[i]) for name in ("sigma", "u", "tau", "delta")
@@ -195,6 +191,19 @@ class Cohort:
             }
             for i in range(len(self.runs))
         ]
+
+    def _coverage(self, progress: Progress) -> list[float | None]:
+        """Share of the held-out rows that `q_hat` covers; None for runs without such a fold."""
+        sizes = np.asarray(self.rows.heldout.size)
+        if not sizes.any():
+            return [None] * len(self.runs)
+        covered = np.asarray(_covered(progress.state.q_hat, self._scores(progress, self.rows.heldout)))
+        return [float(count / size) if size else None for count, size in zip(covered, sizes, strict=True)]
+
+    def _sample(self) -> Array:
+        """Up to `SAMPLE` training rows of each run, evenly spaced."""
+        offset, size = np.asarray(self.rows.train.offset)[:, None], np.asarray(self.rows.train.size)[:, None]
+        return self.store.take(offset + (np.arange(SAMPLE)[None] % size) * np.maximum(size // SAMPLE, 1))
 
     def policies(self, progress: Progress) -> Policy:
         """The policies of all runs, stacked, in host memory."""
@@ -217,22 +226,6 @@ class Cohort:
         return dataclasses.replace(single, algorithm=self.runs[index].algorithm)
 
 
-def pack(fitted: Fitted, dataset: Dataset) -> np.ndarray:
-    """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask."""
-    columns = fitted.apply(dataset)
-    return np.concatenate(
-        [columns["obs"], columns["action"], columns["next_obs"], columns["reward"][:, None], columns["mask"][:, None]],
-        axis=1,
-    )
-
-
-def unpack(rows: Array, spec: Spec) -> Batch:
-    obs, action, next_obs, reward, mask = jnp.split(
-        rows, np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim, 1]), axis=-1
-    )
-    return Batch(obs, action, reward[..., 0], next_obs, mask[..., 0])
-
-
 def distribution(values: np.ndarray) -> dict[str, Any]:
     """A histogram small enough to keep."""
     finite = values[np.isfinite(values)]
@@ -247,28 +240,39 @@ def _init(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
     return jax.vmap(lambda a, key: a.init(jax.random.fold_in(key, 0), spec))(algorithm, keys)
 
 
-@partial(jax.jit, static_argnames=("spec", "length"), donate_argnames="progress")
-def _advance(
-    algorithm: Algorithm, progress: Progress, data: Array, train: Fold, keys: Array, spec: Spec, length: int
-) -> Progress:
-    def update(
-        algorithm: Algorithm, state: State, frozen: Array, fold: Fold, key: Array, step: Array
-    ) -> tuple[State, Array]:
-        index_key, update_key = jax.random.split(jax.random.fold_in(key, 1 + step))
-        index = fold.offset + jax.random.randint(index_key, (algorithm.batch_size,), 0, fold.size)
-        new, metrics = algorithm.update(state, unpack(data[index], spec), update_key)
+def _step_keys(key: Array, step: Array | int) -> tuple[Array, Array]:
+    """For drawing the batch and for the update itself, at one step of one run."""
+    batch_key, update_key = jax.random.split(jax.random.fold_in(key, 1 + step))
+    return batch_key, update_key
+
+
+def _positions(fold: Fold, key: Array, step: Array | int, batch_size: int) -> Array:
+    return fold.offset + jax.random.randint(_step_keys(key, step)[0], (batch_size,), 0, fold.size)
+
+
+@partial(jax.jit, static_argnames=("batch_size", "count"))
+def _batch_positions(fold: Fold, keys: Array, start: int, batch_size: int, count: int) -> Array:
+    """Rows of `count` updates from `start` on, `[count, runs, batch]`."""
+
+    def of_all_runs(step: Array) -> Array:
+        return jax.vmap(lambda fold, key: _positions(fold, key, step, batch_size))(fold, keys)
+
+    return jax.vmap(of_all_runs)(start + jnp.arange(count))
+
+
+def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array) -> Progress:
+    """One update of every run, each on its own batch of `rows`; frozen runs stay as they are."""
+
+    def update(algorithm: Algorithm, state: State, frozen: Array, rows: Array, key: Array) -> tuple[State, Array]:
+        new, metrics = algorithm.update(state, unpack(rows, spec), _step_keys(key, progress.step)[1])
         new = jax.tree.map(lambda before, after: jnp.where(frozen, before, after), state, new)
         return new, jnp.stack([metrics[name] for name in sorted(metrics)])
 
-    def body(progress: Progress, _: None) -> tuple[Progress, None]:
-        state, metrics = jax.vmap(update, in_axes=(0, 0, 0, 0, 0, None))(
-            algorithm, progress.state, progress.frozen, train, keys, progress.step
-        )
-        return Progress(
-            state, progress.frozen, progress.metrics + metrics, progress.updates + 1, progress.step + 1
-        ), None
+    state, metrics = jax.vmap(update)(algorithm, progress.state, progress.frozen, rows, keys)
+    return Progress(state, progress.frozen, progress.metrics + metrics, progress.updates + 1, progress.step + 1)
 
-    progress, _ = jax.lax.scan(body, progress, length=length)
+
+def _with_divergence(progress: Progress) -> Progress:
     return progress._replace(frozen=progress.frozen | ~jax.vmap(_finite)(progress.state))
 
 
@@ -277,47 +281,52 @@ def _finite(state: State) -> Array:
     return jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]).all()
 
 
-def _scores(algorithm: Algorithm, state: State, data: Array, fold: Fold, spec: Spec, slots: int) -> Array:
-    """Nonconformity of a fold in slices; infinity in the slots beyond its size."""
-
-    def scored(start: Array) -> Array:
-        position = start + jnp.arange(SLICE)
-        rows = data[fold.offset + jnp.minimum(position, fold.size - 1)]
-        return jnp.where(position < fold.size, algorithm.nonconformity(state, unpack(rows, spec)), jnp.inf)
-
-    return jax.lax.map(scored, jnp.arange(0, slots, SLICE)).reshape(-1)
-
-
-@partial(jax.jit, static_argnames=("spec", "slots"), donate_argnames="progress")
-def _calibrate(
-    algorithm: Algorithm, progress: Progress, data: Array, fold: Fold, ranks: Array, spec: Spec, slots: int
+@partial(jax.jit, static_argnames=("spec", "length"), donate_argnames="progress")
+def _advance(
+    algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int
 ) -> Progress:
-    def one(algorithm: Algorithm, state: State, frozen: Array, fold: Fold, rank: Array) -> State:
-        q_hat = conformal_quantile(_scores(algorithm, state, data, fold, spec, slots), rank)
-        return algorithm.recalibrated(state, jnp.where(frozen, state.q_hat, q_hat))
+    def body(progress: Progress, _: None) -> tuple[Progress, None]:
+        positions = jax.vmap(lambda fold, key: _positions(fold, key, progress.step, algorithm.batch_size))(train, keys)
+        return _updated(algorithm, keys, spec, progress, data[positions]), None
 
-    state = jax.vmap(one)(algorithm, progress.state, progress.frozen, fold, ranks)
-    return progress._replace(state=state)
+    return _with_divergence(jax.lax.scan(body, progress, length=length)[0])
 
 
-@partial(jax.jit, static_argnames=("spec", "slots"))
-def _heldout_coverage(
-    algorithm: Algorithm, progress: Progress, data: Array, fold: Fold, spec: Spec, slots: int
-) -> Array:
-    def one(algorithm: Algorithm, state: State, fold: Fold) -> Array:
-        scores = _scores(algorithm, state, data, fold, spec, slots)
-        covered = coverage(scores, state.q_hat) * scores.shape[0] / fold.size
-        return jnp.where(fold.size > 0, covered, jnp.nan)
+@partial(jax.jit, static_argnames="spec", donate_argnames="progress")
+def _advance_streamed(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array) -> Progress:
+    def body(progress: Progress, rows: Array) -> tuple[Progress, None]:
+        return _updated(algorithm, keys, spec, progress, rows), None
 
-    return jax.vmap(one)(algorithm, progress.state, fold)
+    return _with_divergence(jax.lax.scan(body, progress, rows)[0])
 
 
 @partial(jax.jit, static_argnames="spec")
-def _sampled_uncertainty(algorithm: Algorithm, progress: Progress, data: Array, fold: Fold, spec: Spec) -> Any:
-    """Uncertainty at up to `SAMPLE` training states, evenly spaced."""
+def _slice_scores(algorithm: Algorithm, state: State, spec: Spec, rows: Array, valid: Array) -> Array:
+    scores = jax.vmap(lambda a, s, r: a.nonconformity(s, unpack(r, spec)))(algorithm, state, rows)
+    return jnp.where(valid, scores, jnp.inf)
 
-    def one(algorithm: Algorithm, state: State, fold: Fold) -> Any:
-        index = fold.offset + (jnp.arange(SAMPLE) % fold.size) * jnp.maximum(fold.size // SAMPLE, 1)
-        return algorithm.uncertainty(state, unpack(data[index], spec).obs)
 
-    return jax.vmap(one)(algorithm, progress.state, fold)
+@partial(jax.jit, static_argnames=("spec", "slots"))
+def _resident_scores(algorithm: Algorithm, state: State, spec: Spec, data: Array, fold: Fold, slots: int) -> Array:
+    def scored(start: Array) -> Array:
+        position = start + jnp.arange(SLICE)[None]
+        rows = data[fold.offset[:, None] + jnp.minimum(position, jnp.maximum(fold.size[:, None] - 1, 0))]
+        return _slice_scores(algorithm, state, spec, rows, position < fold.size[:, None])
+
+    return jnp.concatenate(jax.lax.map(scored, jnp.arange(0, slots, SLICE)), axis=-1)
+
+
+@partial(jax.jit, donate_argnames="progress")
+def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: Array) -> Progress:
+    q_hat = jnp.where(progress.frozen, progress.state.q_hat, jax.vmap(conformal_quantile)(scores, ranks))
+    return progress._replace(state=jax.vmap(lambda a, s, q: a.recalibrated(s, q))(algorithm, progress.state, q_hat))
+
+
+@jax.jit
+def _covered(q_hat: Array, scores: Array) -> Array:
+    return jnp.sum(scores <= q_hat[:, None], axis=1)
+
+
+@partial(jax.jit, static_argnames="spec")
+def _uncertainty(algorithm: Algorithm, state: State, spec: Spec, rows: Array) -> Uncertainty:
+    return jax.vmap(lambda a, s, r: a.uncertainty(s, unpack(r, spec).obs))(algorithm, state, rows)

@@ -9,7 +9,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from uniq_rl.algorithms import Algorithm
-from uniq_rl.data import Dataset, load_dataset
+from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, resolve_physics
 from uniq_rl.policy import Policy, algorithm_from, config_of
@@ -36,6 +36,9 @@ CHUNK = {"cpu": 200}
 """Most updates in one compiled call, by backend: short enough for progress and Ctrl-C, long enough to hide the call."""
 DEFAULT_CHUNK = 1000
 
+Origin = dict[str, Any] | None
+"""Where data came from, as JSON can hold it; None for arrays that never were a file."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -46,6 +49,8 @@ class Plan:
     eval_episodes: int = 10
     log_every: int = 1000
     physics: str = "d4rl"
+    stream: bool | None = None
+    """Keep the data on the host and send batches ahead; None: only when the device is too small for them."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "eval_every", "eval_episodes", "log_every"):
@@ -128,12 +133,12 @@ class Training:
     """A cohort on its way through a plan, with or without a folder."""
 
     def __init__(
-        self, runs: Sequence[Run], plan: Plan, folder: Path | None = None, sources: Sequence[str | None] = ()
+        self, runs: Sequence[Run], plan: Plan, folder: Path | None = None, origins: Sequence[Origin] = ()
     ) -> None:
         self.plan = replace(plan, physics=resolve_physics(plan.physics))
         self.folder = folder
-        self.sources = list(sources) or [None] * len(runs)
-        self.cohort = Cohort([replace(run, algorithm=run.algorithm.budgeted(plan.steps)) for run in runs])
+        self.origins = list(origins) or [None] * len(runs)
+        self.cohort = Cohort([replace(run, algorithm=run.algorithm.budgeted(plan.steps)) for run in runs], plan.stream)
         tasks = [run.dataset.task for run in runs]
         self.evaluator: Evaluator | None = None
         if all(task in TASKS for task in tasks):
@@ -168,7 +173,7 @@ class Training:
                     "config": config_of(run.algorithm),
                     "data": {
                         "name": run.dataset.name,
-                        "source": source,
+                        "origin": origin,
                         "task": run.dataset.task,
                         "fingerprint": run.dataset.fingerprint,
                         "transitions": run.dataset.size,
@@ -177,8 +182,8 @@ class Training:
                     "preprocessing": fitted.to_json(),
                     "folds": {name: len(rows) for name, rows in asdict(folds).items()},
                 }
-                for run, source, fitted, folds in zip(
-                    cohort.runs, self.sources, cohort.fitted, cohort.folds, strict=True
+                for run, origin, fitted, folds in zip(
+                    cohort.runs, self.origins, cohort.fitted, cohort.folds, strict=True
                 )
             ],
             "versions": versions(),
@@ -384,14 +389,12 @@ def seed_runs(algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int]) -> l
     return [Run(algorithm, dataset, seed, str(seed)) for seed in seeds]
 
 
-def begin(
-    runs: Sequence[Run], plan: Plan, out: str | Path | None = None, sources: Sequence[str | None] = ()
-) -> Training:
+def begin(runs: Sequence[Run], plan: Plan, out: str | Path | None = None, origins: Sequence[Origin] = ()) -> Training:
     """A new training; `out` must not exist yet, or be empty. Nothing is written before everything was checked."""
     folder = Path(out) if out is not None else None
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UniqError(f"{folder} exists already; resume it with --resume {folder}, or choose another --out.")
-    training = Training(runs, plan, folder, sources)
+    training = Training(runs, plan, folder, origins)
     if folder:
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
@@ -408,8 +411,8 @@ def begin(
     return training
 
 
-def resume(out: str | Path, datasets: Sequence[Dataset] | None = None) -> Training:
-    """The training of a folder, ready to go on; `datasets` only where the data never were a file."""
+def resume(out: str | Path, load: Callable[[Origin, str | None], Dataset]) -> Training:
+    """The training of a folder, ready to go on; `load` brings back the data from where they came."""
     folder = Path(out)
     if not folder.is_dir():
         raise UniqError(f"There is no folder {folder} to resume.")
@@ -418,24 +421,25 @@ def resume(out: str | Path, datasets: Sequence[Dataset] | None = None) -> Traini
         raise UniqError(f"{folder}/run.json is not of a version this program resumes ('{FORMAT}').")
     try:
         plan = Plan(**description["plan"])
-        name = description["algorithm"]
-        loaded: dict[str, Dataset] = {}
-        runs, sources = [], []
-        for i, run in enumerate(description["runs"]):
-            dataset = datasets[i] if datasets else _reloaded(run["data"], loaded, folder)
-            runs.append(Run(algorithm_from(name, run["config"]), dataset, run["seed"], run["label"]))
-            sources.append(run["data"]["source"])
+        datasets: dict[str, Dataset] = {}
+        for data in (run["data"] for run in description["runs"]):
+            if data["fingerprint"] not in datasets:
+                datasets[data["fingerprint"]] = _unchanged(load(data["origin"], data["task"]), data, folder)
+        runs = [
+            Run(
+                algorithm_from(description["algorithm"], run["config"]),
+                datasets[run["data"]["fingerprint"]],
+                run["seed"],
+                run["label"],
+            )
+            for run in description["runs"]
+        ]
+        return Training(runs, plan, folder, [run["data"]["origin"] for run in description["runs"]])
     except (KeyError, TypeError) as error:
         raise UniqError(f"{folder}/run.json is damaged ({error!r}).") from None
-    return Training(runs, plan, folder, sources)
 
 
-def _reloaded(data: dict[str, Any], loaded: dict[str, Dataset], folder: Path) -> Dataset:
-    source = data["source"]
-    if source is None:
-        raise UniqError(f"{folder} was trained on arrays in memory; resume it from Python and pass the data again.")
-    if source not in loaded:
-        loaded[source] = load_dataset(source, task=data["task"])
-    if loaded[source].fingerprint != data["fingerprint"]:
-        raise UniqError(f"{source} is no longer the data that {folder} was trained on; bring the original file back.")
-    return loaded[source]
+def _unchanged(dataset: Dataset, data: dict[str, Any], folder: Path) -> Dataset:
+    if dataset.fingerprint != data["fingerprint"]:
+        raise UniqError(f"{data['name']} is no longer the data that {folder} was trained on; bring the original back.")
+    return dataset

@@ -1,0 +1,132 @@
+"""Where the transitions lie while runs train: on the device, or on the host when the device is too small.
+
+Either way a batch is the same rows: which ones follows from a run's seed and step alone.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from uniq_rl.algorithms import Batch, Spec
+from uniq_rl.data import Dataset
+from uniq_rl.data.preprocessing import Fitted
+from uniq_rl.data.split import Folds
+
+SLICE = 4096
+"""Rows looked at together outside training: calibration's memory does not grow with its fold."""
+STREAMED_BYTES = 64 * 2**20
+"""Rows on their way to the device at a time; as many again wait behind them."""
+DEVICE_SHARE = 0.6
+"""Data larger than this share of the device's memory stay on the host."""
+
+
+class Fold(NamedTuple):
+    """A range of the packed rows."""
+
+    offset: Any
+    size: Any
+
+
+class Rows(NamedTuple):
+    """The rows a run may use, and for what."""
+
+    train: Fold
+    calibration: Fold
+    heldout: Fold
+
+
+class Packed(NamedTuple):
+    """One data set in the order train, calibration, held-out, as one matrix."""
+
+    matrix: np.ndarray
+    fitted: Fitted
+    folds: Folds
+    sizes: tuple[int, int, int]
+
+    def ranges(self, offset: int) -> Rows:
+        starts = offset + np.cumsum([0, *self.sizes[:-1]])
+        return Rows(*(Fold(start, size) for start, size in zip(starts, self.sizes, strict=True)))
+
+
+def pack(fitted: Fitted, dataset: Dataset, folds: Folds, train: np.ndarray) -> Packed:
+    """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask."""
+    columns = fitted.apply(dataset)
+    parts = (
+        columns["obs"],
+        columns["action"],
+        columns["next_obs"],
+        columns["reward"][:, None],
+        columns["mask"][:, None],
+    )
+    order = np.concatenate([train, folds.calibration, folds.heldout])
+    sizes = (len(train), len(folds.calibration), len(folds.heldout))
+    return Packed(np.concatenate(parts, axis=1)[order], fitted, folds, sizes)
+
+
+def unpack(rows: Array, spec: Spec) -> Batch:
+    ends = np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim, 1])
+    obs, action, next_obs, reward, mask = jnp.split(rows, ends, axis=-1)
+    return Batch(obs, action, reward[..., 0], next_obs, mask[..., 0])
+
+
+class Resident:
+    """All rows on the device, once, whoever uses them."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.data = jnp.asarray(np.concatenate(parts))
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def take(self, positions: np.ndarray) -> Array:
+        return self.data[positions]
+
+
+class Streamed:
+    """All rows in a memory-mapped file on the host; batches travel ahead of the updates that need them."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="uniq-rl-rows-")  # noqa: SIM115 - lives as long as the rows
+        shape = (sum(len(part) for part in parts), parts[0].shape[1])
+        self.data = np.memmap(self._file.name, np.float32, "w+", shape=shape)
+        np.concatenate(parts, out=self.data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def take(self, positions: np.ndarray) -> Array:
+        return jnp.asarray(self.data[positions])
+
+    def ahead(self, positions: Callable[[int, int], Array], length: int) -> Iterator[Array]:
+        """Rows of `length` updates in pieces; the next piece is gathered while the caller uses this one."""
+        row = self.data.shape[1] * self.data.itemsize
+        per_update = positions(0, 1).size * row
+        most = max(1, min(length, STREAMED_BYTES // per_update))
+        piece = next(size for size in range(most, 0, -1) if length % size == 0)
+
+        def gathered(start: int) -> Array:
+            return self.take(np.asarray(positions(start, piece)))
+
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            waiting = thread.submit(gathered, 0)
+            for start in range(piece, length + 1, piece):
+                rows = waiting.result()
+                if start < length:
+                    waiting = thread.submit(gathered, start)
+                yield rows
+
+
+def stored(parts: Sequence[np.ndarray], stream: bool | None) -> Resident | Streamed:
+    """On the device if the rows fit there; `stream` decides otherwise."""
+    if stream is None:
+        limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", float("inf"))
+        stream = sum(part.nbytes for part in parts) > DEVICE_SHARE * limit
+    return Streamed(parts) if stream else Resident(parts)

@@ -1,0 +1,264 @@
+"""Stop a training at any instant, go on, and end with the same bytes: policies, records, episodes."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uniq_rl.training import checkpoint
+
+UNIQ_RL = Path(sys.executable).with_name("uniq-rl")
+STEPS, EVERY = 3000, 500
+OPTIONS = f"--steps {STEPS} --seeds 0 1 --eval-every {EVERY} --log-every 100 --eval-episodes 2 --hidden 16 16 --out out"
+OUTCOME = ("records.jsonl", "episodes.jsonl", "policy-0.safetensors", "policy-1.safetensors")
+
+# Programs that run the command and fall at the n-th rename of a file: in the middle of writing it, or right after it.
+FALL = """
+import os, resource, signal, sys
+from uniq_rl.cli import main
+
+name, count, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+replace = os.replace
+
+def fall(source, target):
+    global count
+    count -= os.path.basename(target) == name
+    if count == 0 and when == "during":
+        os.truncate(source, os.path.getsize(source) // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+    if count == 0 and when == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if count == 0 and when == "full disk from now on":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))
+
+os.replace = fall
+main(sys.argv[4:])
+"""
+
+
+class Desk:
+    """A folder in which trainings of one method on the same data are started, stopped and resumed."""
+
+    def __init__(self, folder: Path, data: Path, algo: str, environment: dict[str, str]) -> None:
+        self.folder, self.out = folder, folder / "out"
+        self.environment = os.environ | environment
+        self.command = ["train", os.path.relpath(data, folder), "--algo", algo, *OPTIONS.split()]
+
+    def start(self, program: list[str], arguments: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*program, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def train(self, program: list[str] | None = None) -> subprocess.Popen[str]:
+        return self.start(program or [str(UNIQ_RL)], self.command)
+
+    def falling(self, name: str, count: int, when: str) -> subprocess.Popen[str]:
+        return self.train([sys.executable, "-c", FALL, name, str(count), when])
+
+    def resume(self) -> int:
+        """Go on to the end; the step it went on from."""
+        out, err = self.start([str(UNIQ_RL)], ["train", "--resume", "out"]).communicate()
+        resumed = re.search(r"Resuming at step ([\d,]+)[.]", out)
+        assert resumed, out + err
+        assert err == ""
+        return int(resumed[1].replace(",", ""))
+
+    def step(self) -> int:
+        """Where the checkpoint stands."""
+        position = checkpoint.position(self.out)
+        return position.step if position else 0
+
+    def wait_for(self, process: subprocess.Popen[str], step: int) -> None:
+        while self.step() < step:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+
+    def outcome(self) -> dict[str, bytes]:
+        return {name: (self.out / name).read_bytes() for name in OUTCOME}
+
+    def files(self) -> list[str]:
+        return sorted(path.relative_to(self.out).as_posix() for path in self.out.rglob("*"))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A genuine slice of D4RL's hopper where there is one, else noise of its widths."""
+    genuine = Path(__file__).resolve().parents[3] / "shared" / "data" / "d4rl" / "hopper_medium-v2.hdf5"
+    if genuine.exists():
+        return genuine
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "hopper.npz"
+    np.savez(
+        path,
+        obs=rng.normal(size=(900, 11)),
+        action=rng.uniform(-1, 1, size=(900, 3)),
+        reward=rng.normal(size=900),
+        next_obs=rng.normal(size=(900, 11)),
+        terminated=np.arange(900) % 30 == 29,
+        truncated=np.zeros(900, bool),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def desk_of(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str], Desk]:
+    """A fresh desk; all of them share what one of them compiled."""
+    programs = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.getbasetemp() / "programs")}
+    return lambda algo: Desk(tmp_path_factory.mktemp(algo), data, algo, programs)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(desk_of: Callable[[str], Desk]) -> Callable[[str], Desk]:
+    """The training that nobody disturbed, once per method."""
+    done: dict[str, Desk] = {}
+
+    def reference(algo: str) -> Desk:
+        if algo not in done:
+            desk = desk_of(algo)
+            process = desk.train()
+            out, err = process.communicate()
+            assert process.returncode == 0, out + err
+            done[algo] = desk
+        return done[algo]
+
+    return reference
+
+
+def assert_same_end(desk: Desk, reference: Desk) -> None:
+    assert desk.outcome() == reference.outcome()
+    assert desk.files() == reference.files()  # nothing half-written is left behind
+    assert desk.step() == STEPS
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_kill_at_a_random_moment(
+    moment: int, desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]
+) -> None:
+    reference, desk = uninterrupted("uniq"), desk_of("uniq")
+    dice = random.Random(moment)
+    process = desk.train()
+    desk.wait_for(process, dice.choice([EVERY, 2 * EVERY, 3 * EVERY]))
+    time.sleep(dice.uniform(0, 0.3))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    stopped = desk.step()
+    assert 0 < stopped < STEPS
+    assert desk.resume() == stopped
+    assert_same_end(desk, reference)
+    sessions = json.loads((desk.out / "run.json").read_text())["sessions"]
+    assert [(session["from_step"], session["to_step"]) for session in sessions] == [(stopped, STEPS)]
+
+
+def test_kill_again_and_again(desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]) -> None:
+    reference, desk = uninterrupted("iql"), desk_of("iql")
+    dice = random.Random(0)
+    process = desk.train()
+    for step in (EVERY, 2 * EVERY, 4 * EVERY):
+        desk.wait_for(process, step)
+        time.sleep(dice.uniform(0, 0.1))
+        process.kill()
+        process.communicate()
+        process = desk.start([str(UNIQ_RL)], ["train", "--resume", "out"])
+    out, err = process.communicate()
+    assert "Resuming at step" in out, out + err
+    assert_same_end(desk, reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "when", "stopped"),
+    [
+        ("state.safetensors", 2, "during", EVERY),
+        ("state.safetensors", 2, "after", 2 * EVERY),
+        ("state.safetensors", STEPS // EVERY, "after", STEPS),  # the last evaluation is still to come
+        ("policy-1.safetensors", 1, "during", STEPS),
+    ],
+)
+def test_kill_while_a_file_is_written(
+    name: str,
+    count: int,
+    when: str,
+    stopped: int,
+    desk_of: Callable[[str], Desk],
+    uninterrupted: Callable[[str], Desk],
+) -> None:
+    reference, desk = uninterrupted("uniq"), desk_of("uniq")
+    process = desk.falling(name, count, when)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert any(path.endswith(".tmp") for path in desk.files()) == (when == "during")
+    assert desk.resume() == stopped
+    assert_same_end(desk, reference)
+
+
+def test_full_disk_at_a_checkpoint(desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]) -> None:
+    """One sentence, and what was written before can be resumed once there is room."""
+    reference, desk = uninterrupted("uniq"), desk_of("uniq")
+    process = desk.falling("state.safetensors", 1, "full disk from now on")
+    _, err = process.communicate()
+    assert process.returncode == 2
+    assert re.fullmatch(r"uniq-rl: [^\n]+ cannot be written: [^\n]+[.]\n", err), err
+    assert desk.resume() == EVERY
+    assert_same_end(desk, reference)
+
+
+@pytest.mark.parametrize("wait", [EVERY, 2 * EVERY])
+def test_interrupt_stops_cleanly(
+    wait: int, desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]
+) -> None:
+    reference, desk = uninterrupted("uniq"), desk_of("uniq")
+    process = desk.train()
+    desk.wait_for(process, wait)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130, out + err
+    assert "Stopped cleanly. Go on with: uniq-rl train --resume out\n" in out
+    assert err == ""
+    stopped = desk.step()
+    assert wait <= stopped < STEPS
+    assert desk.resume() == stopped
+    assert_same_end(desk, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["uniq", "iql"])
+def test_kill_the_command_of_the_issue(algo: str, slices: Path, tmp_path: Path) -> None:
+    """Networks of full width, evaluations of ten episodes; three random kills, one in the middle of a checkpoint."""
+    options = f"--algo {algo} --steps 3000 --seeds 0 1 --eval-every 1000 --out out"
+    data = slices / "hopper_medium-v2.hdf5"
+
+    def desk_in(name: str) -> Desk:
+        (tmp_path / name).mkdir()
+        desk = Desk(tmp_path / name, data, algo, {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")})
+        desk.command = ["train", os.path.relpath(data, desk.folder), *options.split()]
+        return desk
+
+    reference = desk_in("reference")
+    reference.train().communicate()
+    dice = random.Random(0)
+    for name in ("first", "second", "third", "while writing"):
+        desk = desk_in(name)
+        process = desk.train() if name != "while writing" else desk.falling("state.safetensors", 2, "during")
+        if name != "while writing":
+            desk.wait_for(process, dice.choice([1000, 2000]))
+            time.sleep(dice.uniform(0, 1))
+            process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert desk.resume() > 0
+        assert_same_end(desk, reference)
