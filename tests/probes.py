@@ -1,7 +1,7 @@
 """Data sets whose values are known in closed form, and parameters without the price of compiling an initialisation.
 
-Every probe has observations of width 2 (the one-hot code of one of two states), actions of width 1 and 400 rows, so that
-all of them fit one cohort and one program.
+Every probe has observations of width 2 (mostly the one-hot code of one of two states), actions of width 1 and 400 rows,
+so that all of them fit one cohort and one program.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,11 @@ def bandit() -> Dataset:
     `exp(beta Q)`, since V is the same for all rows.
     """
     action = np.random.default_rng(3).uniform(-1, 1, ROWS)
-    return one_step(action, 1 - (action - BEST) ** 2, "bandit")
+    return one_step(action, payoff(action), "bandit")
+
+
+def payoff(action: np.ndarray) -> np.ndarray:
+    return 1 - (action - BEST) ** 2
 
 
 LOTTERIES = {-0.8: 0.0, 0.0: 1.0, 0.8: 3.0}
@@ -99,3 +103,18 @@ def lotteries() -> Dataset:
     action = rng.choice(list(LOTTERIES), ROWS)
     reward = np.array([LOTTERIES[a] for a in action]) + rng.choice([-2.0, 2.0], ROWS)
     return one_step(action, reward, "lotteries")
+
+
+def wander() -> Dataset:
+    """Nothing to learn: 80 episodes of 5 rows, all numbers random, half of the episodes cut off and half terminated."""
+    rng = np.random.default_rng(5)
+    last = np.arange(ROWS) % 5 == 4
+    return Dataset(
+        obs=rng.normal(size=(ROWS, 2)),
+        action=rng.uniform(-1, 1, (ROWS, 1)),
+        reward=rng.normal(size=ROWS),
+        next_obs=rng.normal(size=(ROWS, 2)),
+        mask=1 - last * rng.choice([0, 1], ROWS),
+        episode_end=last,
+        name="wander",
+    )

@@ -1,6 +1,6 @@
 """UNIQ: it contains IQL, its options run in every combination, and its settings are the paper's."""
 
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import jax
@@ -90,7 +90,7 @@ def described(tree: Any) -> Any:
 
 
 def test_covering_covers() -> None:
-    for i, j in ((i, j) for i in range(5) for j in range(i)):
+    for i, j in combinations(range(5), 2):
         wanted = set(product(list(OPTIONS.values())[i], list(OPTIONS.values())[j]))
         assert wanted == {(row[i], row[j]) for row in COVERING}
 

@@ -95,13 +95,14 @@ def _steps(episode: Mapping[str, Any], where: str) -> dict[str, Array]:
     labels = _labels(episode, EPISODE_COLUMNS, where)
     for key in (*REQUIRED, "terminated"):
         if key not in labels:
-            raise UniqError(f"{where} has no `{key}` (found: {', '.join(sorted(map(str, episode))[:8])}); add it.")
+            raise UniqError(f"{where} has no `{key}` (found: {checks.listed(sorted(map(str, episode)))}); add it.")
     raw = {key: checks.numeric(episode[label], f"{where}: `{label}`") for key, label in labels.items()}
-    obs, steps = np.atleast_1d(raw["obs"]), len(np.atleast_1d(raw["reward"]))
-    if steps == 0 or len(np.atleast_1d(raw["action"])) != steps or len(obs) - steps not in (0, 1):
+    obs, action, reward = (np.atleast_1d(raw[key]) for key in REQUIRED)
+    steps = len(reward)
+    if steps == 0 or len(action) != steps or len(obs) - steps not in (0, 1):
         raise UniqError(
-            f"{where} has {len(obs)} observations, {len(np.atleast_1d(raw['action']))} actions and {steps} rewards; it "
-            "needs as many actions as rewards, at least one, and as many observations or one more."
+            f"{where} has {len(obs)} observations, {len(action)} actions and {steps} rewards; it needs as many actions "
+            "as rewards, at least one, and as many observations or one more."
         )
     terminated = _last_flag(raw["terminated"], steps, f"{where}: `{labels['terminated']}`")
     if "truncated" in raw:
@@ -112,8 +113,8 @@ def _steps(episode: Mapping[str, Any], where: str) -> dict[str, Array]:
     last = np.arange(steps) == steps - 1
     return {
         "obs": obs[:steps],
-        "action": raw["action"][:steps],
-        "reward": raw["reward"][:steps],
+        "action": action[:steps],
+        "reward": reward[:steps],
         "next_obs": obs[1 : steps + 1],
         "terminated": last & terminated,
         "truncated": last & (not terminated),
@@ -171,7 +172,7 @@ def from_columns(
     labels = _labels(arrays, COLUMNS, source)
     for key in REQUIRED:
         if key not in labels:
-            found = ", ".join(sorted(map(str, arrays))[:8]) or "nothing"
+            found = checks.listed(sorted(map(str, arrays)))
             raise UniqError(f"{source} has no column `{key}` (found: {found}); add it.")
     columns = {key: checks.numeric(arrays[label], f"{source}: column `{label}`") for key, label in labels.items()}
     checks.check_rows({labels[key]: np.atleast_1d(value) for key, value in columns.items()}, source)
@@ -217,7 +218,8 @@ def _check_names(arrays: Mapping[str, Any], source: str) -> None:
     for label in arrays:
         close = difflib.get_close_matches(str(label), NAMES, n=1, cutoff=0.85)
         if label not in NAMES and close:
-            raise UniqError(f"{source}: column `{label}` is unknown; rename it to `{close[0]}` if that is meant.")
+            shown = checks.printable(label)
+            raise UniqError(f"{source}: column `{shown}` is unknown; rename it to `{close[0]}` if that is meant.")
 
 
 def _labels(arrays: Mapping[str, Any], known: Mapping[str, tuple[str, ...]], source: str) -> dict[str, str]:

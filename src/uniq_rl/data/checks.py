@@ -3,6 +3,8 @@
 `where` is the beginning of that sentence, for example "hopper.hdf5: column `actions`". Rows count from 0.
 """
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,17 @@ from uniq_rl.errors import UniqError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ACTION_TOLERANCE = 1e-4  # rounding in recorded actions; anything beyond it is another scale, not rounding
+
+
+def printable(name: object) -> str:
+    """A name from a file, fit for a sentence: damaged files have names with line breaks, and long ones."""
+    text = "".join(character if character.isprintable() else "?" for character in str(name))
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first few names, for "found: ..."."""
+    return ", ".join(map(printable, itertools.islice(names, 8))) or "nothing"
 
 
 def numeric(values: Any, where: str) -> Array:

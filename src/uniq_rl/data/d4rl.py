@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from uniq_rl.data import checks
 from uniq_rl.data.bounds import ActionRange
 from uniq_rl.data.checks import Array
 from uniq_rl.data.dataset import Dataset
@@ -53,7 +54,7 @@ def load_d4rl(
 
 
 def read_extras(path: str | os.PathLike[str], labels: Iterable[str]) -> dict[str, Array | str]:
-    """What else a file holds under these names, numbers as arrays and words as text; what it does not hold is left out."""
+    """What else a file holds under these names, numbers as arrays, words as text; absent names are left out."""
     path = Path(path)
     found: dict[str, Array | str] = {}
     with _opened(path) as file:
@@ -88,7 +89,7 @@ def _read_columns(file: Any, path: Path) -> dict[str, Array]:
         )
     for key, label in REQUIRED.items():
         if nodes[key] is None:
-            found = ", ".join(sorted(file)[:8]) or "nothing"
+            found = checks.listed(sorted(file))
             advice = " (all zero if the task never ends by itself)" if key == "terminated" else ""
             raise UniqError(f"{path} has no column `{label}` (found: {found}); add it{advice}.")
     labels = REQUIRED | OPTIONAL

@@ -154,7 +154,9 @@ def _read(path: Path) -> Any:
     if path.stat().st_size == 0:
         raise UniqError(f"{path} is empty; give a header and one row per step.")
     try:
-        return _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+        table = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+        table.column_names  # noqa: B018  decoded here, where names that are no text are refused
+        return table
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())
         reason = reason if len(reason) < 200 else reason[:200] + " ..."
@@ -196,13 +198,19 @@ def _column(table: Any, name: str, path: Path) -> Any:
     """One column as one piece."""
     count = table.column_names.count(name)
     if count != 1:
-        found = ", ".join(table.column_names[:8]) or "none"
-        fault = f"has no column `{name}` (found: {found})" if not count else f"has {count} columns named `{name}`"
+        found = checks.listed(table.column_names)
+        fault = (
+            f"has no column `{name}` (found: {found})"
+            if not count
+            else f"has {count} columns named `{checks.printable(name)}`"
+        )
         raise UniqError(f"{path} {fault}; rename a column, or say in {COLUMNS_FILE} which columns mean what.")
     column = table.column(name)
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
-        raise UniqError(f"{path}: column `{name}` is empty at row {row}; fill it in or remove the episode.")
+        raise UniqError(
+            f"{path}: column `{checks.printable(name)}` is empty at row {row}; fill it in or remove the episode."
+        )
     return column.combine_chunks()
 
 
@@ -221,7 +229,7 @@ def _expanded(name: str, found: list[str], path: Path) -> list[str]:
     prefix = name[:-1]
     matching = [label for label in found if label.startswith(prefix)]
     if not matching:
-        shown = ", ".join(found[:8]) or "none"
+        shown = checks.listed(found)
         raise UniqError(
             f"{path} has no column `{name}` (found: {shown}); rename columns, or say in {COLUMNS_FILE} which columns "
             "mean what."
@@ -236,7 +244,7 @@ def _numbers(table: Any, name: str, path: Path) -> Array:
     """[rows], or [rows, length] for a column of lists."""
     import pyarrow
 
-    column, where = _column(table, name, path), f"{path}: column `{name}`"
+    column, where = _column(table, name, path), f"{path}: column `{checks.printable(name)}`"
     kind = pyarrow.types
     length = None
     if kind.is_list(column.type) or kind.is_large_list(column.type) or kind.is_fixed_size_list(column.type):
