@@ -95,13 +95,13 @@ LOTTERIES = {-0.8: 0.0, 0.0: 1.0, 0.8: 3.0}
 
 
 def lotteries() -> Dataset:
-    """Three actions, each with its mean reward of `LOTTERIES`, plus or minus 2 by the toss of a coin.
+    """Three actions, each with its mean reward of `LOTTERIES`, plus or minus 1 by the toss of a coin.
 
     Q(a) is the mean reward, so V at level tau is the tau-expectile of 0, 1, 3: of luck the critics know nothing.
     """
     rng = np.random.default_rng(4)
     action = rng.choice(list(LOTTERIES), ROWS)
-    reward = np.array([LOTTERIES[a] for a in action]) + rng.choice([-2.0, 2.0], ROWS)
+    reward = np.array([LOTTERIES[a] for a in action]) + rng.choice([-1.0, 1.0], ROWS)
     return one_step(action, reward, "lotteries")
 
 

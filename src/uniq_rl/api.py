@@ -164,6 +164,7 @@ def evaluate(
         spare: Policy = next(iter(policies.values()))
         evaluator.check(spare.spec)
         stack = jax.device_get(stacked([policies.get(label, spare) for label in labels]))
-        return labels, evaluator.evaluate(stack, np.asarray([label in policies for label in labels]), step)
+        alive = np.asarray([label in policies for label in labels])
+        return labels, evaluator.evaluate(stack, alive, step)
     finally:
         evaluator.close()

@@ -424,7 +424,9 @@ def report(training: Training, result: Result) -> None:
         say(f"The data themselves: {score(str(data.task), float(data.episode_returns.mean())):.1f}")
     if result.diverged:
         say(f"Diverged: {', '.join(map(str, result.diverged))}; try a smaller --learning-rate.", "red")
-    say(f"Pictures, policies and records are in {folder}. Score on fresh episodes: uniq-rl evaluate {folder}")
+    say(f"Pictures, policies and records are in {folder}.")
+    if training.evaluator:
+        say(f"Score on fresh episodes: uniq-rl evaluate {folder} --episodes 100")
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -436,7 +438,8 @@ def evaluate(arguments: list[str]) -> int:
         labels, evaluation = api.evaluate(
             options.folder, episodes=options.episodes, repeat=options.repeat, physics=options.physics
         )
-    table = Table(title="last evaluation, repeated" if options.repeat else "fresh episodes")
+    episodes = "last evaluation, repeated" if options.repeat else "fresh episodes"
+    table = Table(title=f"D4RL score, {evaluation.physics} physics, {episodes}")
     for heading in ("run", "score", "mean return", "std", "mean length", "episodes"):
         table.add_column(heading, justify="right")
     for i, label in enumerate(labels):

@@ -1,6 +1,6 @@
 """What every method owes its user. A new entry of `ALGORITHMS` is covered the moment it is there.
 
-Compiling costs far more than running: all tests of a method share two programs, one of four runs and one of a single run.
+Compiling costs far more than running: all tests of a method share two programs, one of four runs and one of one run.
 """
 
 import dataclasses
@@ -133,7 +133,7 @@ def test_alone_as_in_a_cohort(trained: Trained) -> None:
 def diverging(method: type[Algorithm]) -> Algorithm:
     rates = [field.name for field in dataclasses.fields(method) if "learning_rate" in field.name]
     assert rates, f"{method.name} has no learning rate to make it diverge with; name it so that this test finds it"
-    return small(method, **dict.fromkeys(rates, 1e18))
+    return small(method, **dict.fromkeys(rates, float("inf")))
 
 
 def test_a_diverging_run_is_frozen_and_disturbs_nobody(trained: Trained) -> None:

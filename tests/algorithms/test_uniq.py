@@ -96,12 +96,13 @@ def test_covering_covers() -> None:
 
 
 def test_every_combination_keeps_the_shape_of_its_state() -> None:
-    for values in product(*OPTIONS.values()):
+    """By tracing alone; with two critics, whose number changes no step of the program."""
+    batch = jax.eval_shape(lambda: random_batch(0, BATCH))
+    for values in product(*list(OPTIONS.values())[:-1], OPTIONS["critics"][:1]):
         algorithm = with_options(values)
         state = jax.eval_shape(lambda a=algorithm: a.init(jax.random.key(0), SPEC))
-        batch = jax.eval_shape(lambda: random_batch(0, BATCH))
         after, metrics, uncertainty = jax.eval_shape(cycle, algorithm, state, batch)
-        assert described(after) == described(state), values
+        assert described(after) == described(state), algorithm
         assert {leaf.shape for leaf in metrics.values()} == {()}
         assert {leaf.shape for leaf in uncertainty} == {(BATCH,)}
 

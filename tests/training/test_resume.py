@@ -17,7 +17,7 @@ import pytest
 from uniq_rl.training import checkpoint
 
 UNIQ_RL = Path(sys.executable).with_name("uniq-rl")
-STEPS, EVERY = 3000, 500
+STEPS, EVERY = 1800, 300
 OPTIONS = f"--steps {STEPS} --seeds 0 1 --eval-every {EVERY} --log-every 100 --eval-episodes 2 --hidden 16 16 --out out"
 OUTCOME = ("records.jsonl", "episodes.jsonl", "policy-0.safetensors", "policy-1.safetensors")
 
@@ -46,6 +46,11 @@ main(sys.argv[4:])
 """
 
 
+def resumed_at(out: str) -> int:
+    resumed = re.search(r"Resuming at step ([\d,]+)[.]", out)
+    return int(resumed[1].replace(",", "")) if resumed else 0
+
+
 class Desk:
     """A folder in which trainings of one method on the same data are started, stopped and resumed."""
 
@@ -70,13 +75,15 @@ class Desk:
     def falling(self, name: str, count: int, when: str) -> subprocess.Popen[str]:
         return self.train([sys.executable, "-c", FALL, name, str(count), when])
 
-    def resume(self) -> int:
-        """Go on to the end; the step it went on from."""
-        out, err = self.start([str(UNIQ_RL)], ["train", "--resume", "out"]).communicate()
-        resumed = re.search(r"Resuming at step ([\d,]+)[.]", out)
-        assert resumed, out + err
+    def resume(self) -> subprocess.Popen[str]:
+        return self.start([str(UNIQ_RL)], ["train", "--resume", "out"])
+
+    def finish(self, process: subprocess.Popen[str]) -> int:
+        """Wait for a resumed training to end; the step it went on from."""
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
         assert err == ""
-        return int(resumed[1].replace(",", ""))
+        return resumed_at(out)
 
     def step(self) -> int:
         """Where the checkpoint stands."""
@@ -142,51 +149,40 @@ def uninterrupted(desk_of: Callable[[str], Desk]) -> Callable[[str], Desk]:
 def assert_same_end(desk: Desk, reference: Desk) -> None:
     assert desk.outcome() == reference.outcome()
     assert desk.files() == reference.files()  # nothing half-written is left behind
-    assert desk.step() == STEPS
+    assert desk.step() == reference.step()
 
 
-@pytest.mark.parametrize("moment", range(3))
-def test_kill_at_a_random_moment(
-    moment: int, desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]
+@pytest.mark.parametrize("algo", ["uniq", pytest.param("iql", marks=pytest.mark.slow)])
+def test_kill_at_three_random_moments(
+    algo: str, desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]
 ) -> None:
-    reference, desk = uninterrupted("uniq"), desk_of("uniq")
-    dice = random.Random(moment)
-    process = desk.train()
-    desk.wait_for(process, dice.choice([EVERY, 2 * EVERY, 3 * EVERY]))
-    time.sleep(dice.uniform(0, 0.3))
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    stopped = desk.step()
-    assert 0 < stopped < STEPS
-    assert desk.resume() == stopped
-    assert_same_end(desk, reference)
-    sessions = json.loads((desk.out / "run.json").read_text())["sessions"]
-    assert [(session["from_step"], session["to_step"]) for session in sessions] == [(stopped, STEPS)]
-
-
-def test_kill_again_and_again(desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]) -> None:
-    reference, desk = uninterrupted("iql"), desk_of("iql")
+    """Each time after a checkpoint, wherever the training then is: in a chunk, a calibration, an evaluation."""
+    reference, desk = uninterrupted(algo), desk_of(algo)
     dice = random.Random(0)
-    process = desk.train()
+    process, began = desk.train(), 0
     for step in (EVERY, 2 * EVERY, 4 * EVERY):
         desk.wait_for(process, step)
-        time.sleep(dice.uniform(0, 0.1))
+        time.sleep(dice.uniform(0, 0.2))
         process.kill()
-        process.communicate()
-        process = desk.start([str(UNIQ_RL)], ["train", "--resume", "out"])
-    out, err = process.communicate()
-    assert "Resuming at step" in out, out + err
+        out, err = process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert (resumed_at(out) if began else 0) == began, out + err
+        began = desk.step()
+        assert step <= began < STEPS
+        process = desk.resume()
+    assert desk.finish(process) == began
     assert_same_end(desk, reference)
+    (session,) = json.loads((desk.out / "run.json").read_text())["sessions"]  # the killed ones could not tell
+    assert (session["from_step"], session["to_step"]) == (began, STEPS)
 
 
 @pytest.mark.parametrize(
     ("name", "count", "when", "stopped"),
     [
         ("state.safetensors", 2, "during", EVERY),
-        ("state.safetensors", 2, "after", 2 * EVERY),
-        ("state.safetensors", STEPS // EVERY, "after", STEPS),  # the last evaluation is still to come
-        ("policy-1.safetensors", 1, "during", STEPS),
+        pytest.param("state.safetensors", 2, "after", 2 * EVERY, marks=pytest.mark.slow),
+        ("state.safetensors", STEPS // EVERY, "after", STEPS),  # its evaluation and the policies are still to come
+        pytest.param("policy-1.safetensors", 1, "during", STEPS, marks=pytest.mark.slow),
     ],
 )
 def test_kill_while_a_file_is_written(
@@ -202,7 +198,7 @@ def test_kill_while_a_file_is_written(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert any(path.endswith(".tmp") for path in desk.files()) == (when == "during")
-    assert desk.resume() == stopped
+    assert desk.finish(desk.resume()) == stopped
     assert_same_end(desk, reference)
 
 
@@ -213,25 +209,22 @@ def test_full_disk_at_a_checkpoint(desk_of: Callable[[str], Desk], uninterrupted
     _, err = process.communicate()
     assert process.returncode == 2
     assert re.fullmatch(r"uniq-rl: [^\n]+ cannot be written: [^\n]+[.]\n", err), err
-    assert desk.resume() == EVERY
+    assert desk.finish(desk.resume()) == EVERY
     assert_same_end(desk, reference)
 
 
-@pytest.mark.parametrize("wait", [EVERY, 2 * EVERY])
-def test_interrupt_stops_cleanly(
-    wait: int, desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]
-) -> None:
+def test_interrupt_stops_cleanly(desk_of: Callable[[str], Desk], uninterrupted: Callable[[str], Desk]) -> None:
     reference, desk = uninterrupted("uniq"), desk_of("uniq")
     process = desk.train()
-    desk.wait_for(process, wait)
+    desk.wait_for(process, EVERY)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 130, out + err
     assert "Stopped cleanly. Go on with: uniq-rl train --resume out\n" in out
     assert err == ""
     stopped = desk.step()
-    assert wait <= stopped < STEPS
-    assert desk.resume() == stopped
+    assert EVERY <= stopped < STEPS
+    assert desk.finish(desk.resume()) == stopped
     assert_same_end(desk, reference)
 
 
@@ -260,5 +253,5 @@ def test_kill_the_command_of_the_issue(algo: str, slices: Path, tmp_path: Path) 
             process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-        assert desk.resume() > 0
+        assert desk.finish(desk.resume()) > 0
         assert_same_end(desk, reference)

@@ -10,7 +10,7 @@ import numpy as np
 
 from uniq_rl.algorithms import Spec
 from uniq_rl.errors import UniqError
-from uniq_rl.physics.locomotion import TASKS, Lockstep
+from uniq_rl.physics.locomotion import TASKS, Lockstep, resolve_physics
 from uniq_rl.physics.scores import score
 from uniq_rl.policy import Policy
 
@@ -26,6 +26,7 @@ class Evaluation(NamedTuple):
     lengths: np.ndarray
     scores: np.ndarray
     """D4RL normalised score of each run; NaN for a run that diverged."""
+    physics: str
 
 
 def evaluation_seeds(step: int, episodes: int) -> list[int]:
@@ -46,6 +47,7 @@ class Evaluator:
             )
         self.tasks = list(tasks)
         self.episodes = episodes
+        self.physics = resolve_physics(physics)
         self._environments = {
             task: Lockstep(task, count=self.tasks.count(task) * episodes, physics=physics)
             for task in dict.fromkeys(tasks)
@@ -99,7 +101,7 @@ class Evaluator:
         scores = [
             score(task, float(returns[i].mean())) if alive[i] else float("nan") for i, task in enumerate(self.tasks)
         ]
-        return Evaluation(step, returns, lengths, np.asarray(scores))
+        return Evaluation(step, returns, lengths, np.asarray(scores), self.physics)
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

@@ -156,7 +156,7 @@ class Training:
                 f"No simulator for task {', '.join(tasks)} (there is one for {known}): training without scores."
             )
         if self.cohort.interval is not None and not all(len(folds.heldout) for folds in self.cohort.folds):
-            notes.append("Fewer than 40 episodes: no held-out fold, so coverage on unseen episodes is not measured.")
+            notes.append("No held-out fold (it needs 40 episodes): coverage on unseen episodes is not measured.")
         return notes
 
     def description(self) -> dict[str, Any]:
