@@ -91,13 +91,13 @@ def payoff(action: np.ndarray) -> np.ndarray:
     return 1 - (action - BEST) ** 2
 
 
-LOTTERIES = {-0.8: 0.0, 0.0: 1.0, 0.8: 3.0}
+LOTTERIES = {-0.8: 0.0, 0.0: 1.0, 0.8: 2.0}
 
 
 def lotteries() -> Dataset:
     """Three actions, each with its mean reward of `LOTTERIES`, plus or minus 1 by the toss of a coin.
 
-    Q(a) is the mean reward, so V at level tau is the tau-expectile of 0, 1, 3: of luck the critics know nothing.
+    Q(a) is the mean reward, so V at level tau is the tau-expectile of 0, 1, 2: of luck the critics know nothing.
     """
     rng = np.random.default_rng(4)
     action = rng.choice(list(LOTTERIES), ROWS)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import uniq_rl as ur
+import uniq_rl.data
 from uniq_rl import cli
 
 UNIQ_RL = Path(sys.executable).with_name("uniq-rl")
@@ -398,7 +399,7 @@ def test_overview_and_version(call: Callable[..., Finished]) -> None:
     assert call("--version").out == f"uniq-rl {ur.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [("train",), ("evaluate",), ("data", "inspect")])
+@pytest.mark.parametrize("words", cli.COMMANDS, ids=" ".join)
 def test_help_has_examples(words: tuple[str, ...], call: Callable[..., Finished]) -> None:
     done = call(*words, "--help")
     assert done.code == 0
@@ -417,8 +418,8 @@ def test_help_lists_the_options_of_the_method(call: Callable[..., Finished]) -> 
 
 def test_every_flag_is_a_python_argument() -> None:
     flags = {field.name for field in dataclasses.fields(cli.Train)} - {"algo", "preset", "resume"}
-    known = {name for function in (ur.train, ur.load_dataset) for name in inspect.signature(function).parameters}
-    assert flags <= known
+    functions = (ur.train, ur.load_dataset, uniq_rl.data.load_dataset)
+    assert flags <= {name for function in functions for name in inspect.signature(function).parameters}
 
 
 # Presets

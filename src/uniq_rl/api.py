@@ -1,5 +1,6 @@
 """The library as functions: what the command line does, for programs."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,8 +116,8 @@ def resume(out: str | Path, data: Data | None = None, monitor: Monitor | None = 
 
 def resumed(out: str | Path, data: Data | None = None) -> Training:
     def load(origin: loop.Origin, task: str | None) -> Dataset:
-        if data is not None:
-            return load_dataset(data, task)
+        if data is not None:  # its task may be a name of the user's own
+            return dataclasses.replace(load_dataset(data), task=task)
         if origin is None:
             raise UniqError(f"{out} was trained on arrays in memory; resume it from Python and pass the data again.")
         return load_dataset(origin["source"], task, **{name: origin[name] for name in origin if name != "source"})

@@ -61,22 +61,28 @@ def value(parameters: list[Array], x: Array) -> Array:
     return forward(parameters, x)[0][:, 0]
 
 
-def expectile_step(head: Adam, obs: Array, q: Array, tau: Array | float, rate: float) -> None:
-    """Descend on the mean of `|tau - 1(q - v < 0)| (q - v)^2`."""
+def expectile_step(head: Adam, obs: Array, q: Array, tau: Array | float, rate: float) -> float:
+    """Descend on the mean of `|tau - 1(q - v < 0)| (q - v)^2`; the loss before."""
     v, inputs = forward(head.parameters, obs)
     difference = q - v[:, 0]
-    slope = -2 * np.abs(tau - (difference < 0)) * difference / len(q)
+    weight = np.abs(tau - (difference < 0))
+    slope = -2 * weight * difference / len(q)
     head.step(backward(head.parameters, inputs, slope[:, None]), rate)
+    return float(np.mean(weight * difference**2))
 
 
-def critic_step(critic: Adam, obs_action: Array, target: Array, rate: float) -> None:
-    """Descend on the mean squared error; the critics' losses are summed, so each has its own gradient."""
+def critic_step(critic: Adam, obs_action: Array, target: Array, rate: float) -> float:
+    """Descend on the mean squared error; the loss before. Critics' losses are summed: each has its own gradient."""
     q, inputs = forward(critic.parameters, obs_action)
     critic.step(backward(critic.parameters, inputs, 2 * (q - target[:, None]) / len(target)), rate)
+    return float(np.mean((q[:, 0] - target) ** 2))
 
 
-def actor_step(actor: Adam, obs: Array, action: Array, weight: Array, rate: float) -> None:
-    """Descend on minus the mean of `weight * log N(action; tanh(net(obs)), exp(log_std))`; `log_std` comes last."""
+def actor_step(actor: Adam, obs: Array, action: Array, weight: Array, rate: float) -> float:
+    """Descend on minus the mean of `weight * log N(action; tanh(net(obs)), exp(log_std))`, the loss before.
+
+    Of the actor's parameters `log_std` comes last.
+    """
     *net, log_std = actor.parameters
     z, inputs = forward(net, obs)
     mean, variance = np.tanh(z), np.exp(2 * np.clip(log_std, -5, 2))
@@ -84,7 +90,9 @@ def actor_step(actor: Adam, obs: Array, action: Array, weight: Array, rate: floa
     slope_mean = -share * (action - mean) / variance
     slope_log_std = -(share * ((action - mean) ** 2 / variance - 1)).sum(axis=0)
     slope_log_std = np.where((log_std > -5) & (log_std < 2), slope_log_std, 0.0)
+    log_prob = -0.5 * ((action - mean) ** 2 / variance + np.log(2 * np.pi * variance)).sum(axis=1)
     actor.step([*backward(net, inputs, slope_mean * (1 - mean**2)), slope_log_std], rate)
+    return -float(np.mean(weight * log_prob))
 
 
 def average(targets: list[list[Array]], online: list[Adam], step: float) -> None:
@@ -108,19 +116,21 @@ class Reference:
     q_hat: float = 1.0
     updates: int = 0
 
-    def update_iql(self, batch: Any) -> None:
+    def update_iql(self, batch: Any) -> dict[str, float]:
         s, rate = self.settings, self.settings.learning_rate
         obs_action = np.concatenate([batch.obs, batch.action], axis=1)
         q = np.min([value(t, obs_action) for t in self.target], axis=0)
-        expectile_step(self.heads[0], batch.obs, q, s.expectile, rate)
-        self.extract_policy(batch, q - value(self.heads[0].parameters, batch.obs))
+        value_loss = expectile_step(self.heads[0], batch.obs, q, s.expectile, rate)
+        v = value(self.heads[0].parameters, batch.obs)
+        actor_loss = self.extract_policy(batch, q - v)
         target = batch.reward + s.gamma * batch.mask * value(self.heads[0].parameters, batch.next_obs)
-        for critic in self.critics:
-            critic_step(critic, obs_action, target, rate)
+        critic_loss = sum(critic_step(critic, obs_action, target, rate) for critic in self.critics)
         average(self.target, self.critics, s.ema)
         self.updates += 1
+        losses = {"value_loss": value_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
+        return losses | {"q": q.mean(), "v": v.mean()}
 
-    def update_uniq(self, batch: Any) -> None:
+    def update_uniq(self, batch: Any) -> dict[str, float]:
         s, rate = self.settings, self.settings.learning_rate
         n = s.n_members
         obs_action = np.concatenate([batch.obs, batch.action], axis=1)
@@ -131,27 +141,32 @@ class Reference:
         sigma = np.std([value(head.parameters, batch.obs) for head in middle], axis=0)
         u = sigma if s.calibrate == "none" else sigma / (self.q_hat + 1e-6)
         tau = s.tau_min + (s.tau_max - s.tau_min) / (1 + np.exp(s.beta_tau * (u - 1)))
-        for k, head in enumerate(self.heads):
-            expectile_step(head, batch.obs, q, LEVELS[k // n] * (tau if s.reading == "effective" else 1), rate)
+        levels = [LEVELS[k // n] * (tau if s.reading == "effective" else 1) for k in range(3 * n)]
+        value_loss = sum(
+            expectile_step(head, batch.obs, q, level, rate) for head, level in zip(self.heads, levels, strict=True)
+        )
         v = np.mean([value(head.parameters, batch.obs) for head in middle], axis=0)
         if self.primary is not None:
             expectile_step(self.primary, batch.obs, q, tau, rate)
             v = value(self.primary.parameters, batch.obs)
-        self.extract_policy(batch, q - v)
+        actor_loss = self.extract_policy(batch, q - v)
 
         ahead = [head.parameters for head in middle] if s.target == "q" else self.target
         there = np.stack([value(net, batch.next_obs) for net in ahead])
         pessimistic = there.mean(axis=0) - s.kappa * there.std(axis=0)
-        for critic in self.critics:
-            critic_step(critic, obs_action, batch.reward + s.gamma * batch.mask * pessimistic, rate)
+        target = batch.reward + s.gamma * batch.mask * pessimistic
+        critic_loss = sum(critic_step(critic, obs_action, target, rate) for critic in self.critics)
         average(self.target, self.critics if s.target == "q" else middle, s.ema)
         self.updates += 1
+        losses = {"value_loss": value_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
+        signals = {"q": q.mean(), "v": v.mean(), "sigma": sigma.mean(), "tau": tau.mean(), "u_above_1": (u > 1).mean()}
+        return losses | signals
 
-    def extract_policy(self, batch: Any, advantage: Array) -> None:
+    def extract_policy(self, batch: Any, advantage: Array) -> float:
         s = self.settings
         weight = np.minimum(np.exp(s.beta_pi * advantage), s.weight_cap)
         decay = 0.5 * (1 + np.cos(np.pi * self.updates / s.decay_steps))
-        actor_step(self.actor, batch.obs, batch.action, weight, s.learning_rate * decay)
+        return actor_step(self.actor, batch.obs, batch.action, weight, s.learning_rate * decay)
 
     def scores(self, batch: Any) -> Array:
         """Nonconformity of every row."""

@@ -163,14 +163,17 @@ def test_acts_within_bounds_and_always_alike(trained: Trained) -> None:
     np.testing.assert_allclose(policy(extreme[3].tolist()), single, atol=1e-6)
 
 
+def uncertain(method: type[Algorithm]) -> bool:
+    return method.uncertainty is not Algorithm.uncertainty
+
+
 def test_deployed_state_acts_like_the_whole(trained: Trained) -> None:
     policy = trained.cohort.policy(trained.policies, 0)
     whole = dataclasses.replace(policy, state=jax.tree.map(jnp.asarray, of_run(trained.state, 0)))
     np.testing.assert_array_equal(policy(OBS), whole(OBS))
-
-
-def uncertain(method: type[Algorithm]) -> bool:
-    return method.uncertainty is not Algorithm.uncertainty
+    if uncertain(trained.method):
+        for ours, theirs in zip(policy.uncertainty(OBS), whole.uncertainty(OBS), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_saved_is_loaded(trained: Trained, tmp_path: Path) -> None:

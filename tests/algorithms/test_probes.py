@@ -16,7 +16,7 @@ from uniq_rl.training.cohort import Cohort, Run
 GAMMA = 0.5
 PROBES = {"constant": constant(2.0), "chain": chain(3.0), "two ends": two_ends(1.0), "bandit": bandit()}
 PROBES |= {"lotteries": lotteries()}
-# Four times the usual rate, half the batch, a target that follows in 50 updates: 1500 updates suffice.
+# Ten times the usual rate, a target that follows in 50 updates: 1200 updates suffice.
 QUICK = {"hidden": (32,), "batch_size": 128, "learning_rate": 3e-3, "ema": 0.02, "gamma": GAMMA}
 QUICK |= {"reward_scaling": "none"}
 METHODS: dict[str, Algorithm] = {
@@ -25,7 +25,7 @@ METHODS: dict[str, Algorithm] = {
     "uniq primary": UNIQ(**QUICK, reading="primary"),
     "uniq low rank": UNIQ(**QUICK, ensemble="low_rank", target="v", rank=4),
 }
-CHUNK, CHUNKS = 500, 4
+CHUNK, CHUNKS = 300, 4
 
 
 class Learned:
@@ -70,7 +70,7 @@ class Learned:
     def action(self, probe: str) -> float:
         return float(self.cohort.policy(self.policies, list(PROBES).index(probe))(HERE)[0])
 
-    def expectile_levels(self, probe: str) -> float:
+    def level(self, probe: str) -> float:
         """The expectile that the policy's baseline was trained at, `HERE`."""
         if not isinstance(self.method, UNIQ):
             return self.method.expectile
@@ -81,6 +81,10 @@ class Learned:
 @pytest.fixture(scope="module", params=list(METHODS))
 def learned(request: pytest.FixtureRequest) -> Learned:
     return Learned(METHODS[request.param])
+
+
+# Tolerances: two to three times the largest deviation among the four methods. What is left is the jitter of Adam at a
+# constant rate, of the order of rate times root of parameters; the alternatives a test rules out lie further away.
 
 
 def test_constant_reward(learned: Learned) -> None:
@@ -116,12 +120,12 @@ def test_value_is_an_expectile_of_q_over_actions(learned: Learned) -> None:
     means = {a: reward[np.isclose(action, a)].mean() for a in LOTTERIES}
     np.testing.assert_allclose(learned.q("lotteries", HERE, list(means)), list(means.values()), atol=0.15)
     q_of_rows = np.select([np.isclose(action, a) for a in LOTTERIES], list(means.values()))
-    level = learned.expectile_levels("lotteries")
+    level = learned.level("lotteries")
     expected = expectile(q_of_rows, alpha=level)
-    assert abs(expectile(reward, alpha=level) - expected) > 0.2, "luck would show"
-    assert learned.value("lotteries", HERE) == pytest.approx(expected, abs=0.1)
+    assert abs(expectile(reward, alpha=level) - expected) > 0.08, "luck would show"
+    assert learned.value("lotteries", HERE) == pytest.approx(expected, abs=0.05)
     if isinstance(learned.method, UNIQ):
         factor = level / 0.7 if learned.method.reading == "effective" else 1.0
         levels = [expectile(q_of_rows, alpha=factor * nominal) for nominal in (0.5, 0.7, 0.9)]
-        np.testing.assert_allclose(learned.heads("lotteries"), levels, atol=0.12)
+        np.testing.assert_allclose(learned.heads("lotteries"), levels, atol=0.06)
         assert np.diff(levels).min() > 0.2, "levels far enough apart to be told"

@@ -57,6 +57,12 @@ def same(parameters: list[list[np.ndarray]], learners: list[Any]) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
+def agree(metrics: dict[str, Any], expected: dict[str, float]) -> None:
+    assert set(metrics) >= set(expected)
+    for name, number in expected.items():
+        assert float(metrics[name]) == pytest.approx(number, rel=1e-6), name
+
+
 def moved(before: Any, after: Any) -> bool:
     """Whether a network left its place by far more than the tolerance of the comparison."""
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
@@ -76,8 +82,8 @@ def test_iql() -> None:
     )
     for i in range(UPDATES):
         batch = random_batch(i)
-        state, _ = update(algorithm, state, batch)
-        reference.update_iql(as_numpy(batch))
+        state, metrics = update(algorithm, state, batch)
+        agree(metrics, reference.update_iql(as_numpy(batch)))
     same(networks_of(state.value.net), reference.heads)
     same(networks_of(state.critic.net), reference.critics)
     same(networks_of(state.target_critic), reference.target)
@@ -114,7 +120,7 @@ def test_uniq(options: dict[str, Any]) -> None:
     for i in range(UPDATES):
         batch = random_batch(10 + i)
         state, metrics = update(algorithm, state, batch)
-        reference.update_uniq(as_numpy(batch))
+        agree(metrics, reference.update_uniq(as_numpy(batch)))
         # The controller is at work: neither at its upper nor at its lower end.
         assert 0.52 < float(metrics["tau"]) < algorithm.tau_max - 0.02
     same(networks_of(state.ensemble.net), reference.heads)

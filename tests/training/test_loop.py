@@ -289,6 +289,13 @@ def test_what_lies_in_memory_must_be_passed_again(data: ur.Dataset, diverged: ur
         ur.resume(diverged.out)
 
 
+def test_data_with_a_task_of_ones_own_train_without_scores_and_resume(data: ur.Dataset, tmp_path: Path) -> None:
+    own = dataclasses.replace(data, task="my-robot")
+    result = ur.train(ur.IQL(hidden=(8,), batch_size=16), own, steps=1, out=tmp_path / "out")
+    assert (result.scores, result.episodes) == ({}, [])
+    assert ur.resume(tmp_path / "out", own).records == result.records
+
+
 # A clean stop, at every chunk there is
 
 

@@ -69,6 +69,7 @@ class ImplicitActorCritic(Algorithm):
             self.require(field, getattr(self, field), at_least=0)
         for field in ("gamma", "ema"):
             self.require(field, getattr(self, field), at_least=0, below=1 + 1e-12)
+        self.require("decay_steps", self.decay_steps, at_least=1)
 
     @property
     def preprocessing(self) -> Preprocessing:
