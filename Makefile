@@ -16,6 +16,9 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
 
+demo: $(VENV)/.installed
+	$(BIN)/uniq-rl train
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -1,9 +1,9 @@
 """Methods against each other on the nine main sets of the built-in suite: every seed, one table.
 
-    python benchmarks/suite_table.py --methods bc iql uniq --steps 100000 --seeds 0 1 --out benchmarks/results/suite.json
+    python benchmarks/suite_table.py --methods bc iql uniq --steps 100000 --seeds 0 1 --out suite.json
 
-Sets that are not in the cache yet are made first, a process per task. Runs whose observations have the same width share a
-program: hopper's form one cohort, those of walker2d and halfcheetah another.
+Sets that are not in the cache yet are made first, a process per task. Runs whose observations have the same width
+share a program: hopper's form one cohort, those of walker2d and halfcheetah another.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Updates per second and peak device memory of UNIQ and IQL, alone and many runs in one program.
 
-    python benchmarks/throughput.py --methods uniq iql uniq-low-rank --runs 1 27 --out benchmarks/results/throughput.json
+    python benchmarks/throughput.py --methods uniq iql uniq-low-rank --runs 1 27 --out throughput.json
 
 Every configuration has a process of its own, so that peak memory is its own. Sizes are halfcheetah's (17 observations,
 6 actions), batch 256, on random data: speed does not depend on what the numbers are. Ratios are taken in one run.

@@ -153,13 +153,7 @@ def test_a_configuration_is_plain_json() -> None:
     assert algorithm_from("uniq", json.loads(text)) == algorithm
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        np.float64,
-        pytest.param(np.float32, marks=pytest.mark.xfail(strict=True, reason="json.dumps refuses it with a TypeError")),
-    ],
-)
+@pytest.mark.parametrize("number", [np.float64, np.float32])
 def test_numbers_of_numpy_are_numbers(number: type[np.floating], tmp_path: Path) -> None:
     """A sweep over `np.linspace` or an array of float32 gives such numbers."""
     policy_of(UNIQ(hidden=(5,), kappa=number(0.25))).save(tmp_path / "policy")
@@ -176,9 +170,6 @@ class Counted(IQL):
         return super().act(state, obs, memory)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="eqx.filter_jit takes the hyper-parameters, Python floats, for part of the program"
-)
 def test_policies_that_differ_in_numbers_share_a_program() -> None:
     for rate in (1e-3, 1e-4):
         policy_of(Counted(hidden=(5,), learning_rate=rate))(OBS)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from uniq_rl import data as sources
 from uniq_rl import suite
-from uniq_rl.algorithms import Algorithm
+from uniq_rl.algorithms import BC, UNIQ, Algorithm
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.figures import draw_run
@@ -93,6 +94,32 @@ def prepare(
     dataset = load_dataset(data, task, progress=progress, **options)
     runs = loop.seed_runs(algorithm, dataset, seeds)
     return loop.begin(runs, plan, out, [origin_of(data, **options)] * len(runs))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A training that shows the point within minutes on two cores: small data, small networks, three seeds.
+
+    Half the episodes are an expert's, half are mediocre. Cloning imitates both; learning values tells them apart.
+    """
+
+    data: str = "suite/hopper-medium-expert"
+    size: int = 100_000
+    steps: int = 10_000
+    seeds: tuple[int, ...] = (0, 1, 2)
+    hidden: tuple[int, ...] = (64, 64)
+    learning_rate: float = 1e-3
+
+    def prepare(self, out: Path, progress: Any = None) -> tuple[Training, Training]:
+        """UNIQ, in a folder, and behaviour cloning with the same budget, which leaves nothing behind."""
+        plan = Plan(self.steps, self.steps // 10, log_every=self.steps // 20)
+        uniq = UNIQ(hidden=self.hidden, learning_rate=self.learning_rate, recalibrate_every=self.steps // 20)
+        cloning = BC(hidden=self.hidden, learning_rate=self.learning_rate)
+        chosen: dict[str, Any] = {"seeds": self.seeds, "size": self.size}
+        return (
+            prepare(uniq, self.data, plan, out=out, progress=progress, **chosen),
+            prepare(cloning, self.data, dataclasses.replace(plan, eval_every=self.steps), **chosen),
+        )
 
 
 def known_task(task: str | None) -> str | None:

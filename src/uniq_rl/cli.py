@@ -215,6 +215,8 @@ def dispatch(arguments: list[str]) -> int:
 
 def train(arguments: list[str]) -> int:
     enable_compilation_cache()
+    if not arguments:
+        return demo(api.Demo())
     options, algorithm = parse_train(arguments)
     if options.resume:
         training = api.resumed(options.resume)
@@ -246,6 +248,37 @@ def train(arguments: list[str]) -> int:
         result = api.carry_out(training, monitor)
     report(training, result)
     return 0 if result.finished else 130
+
+
+def demo(plan: api.Demo) -> int:
+    """`uniq-rl train` alone: UNIQ and behaviour cloning side by side on a small built-in set."""
+    folder = free_folder(Path("runs"), "demo")
+    say(f"No data named: a demonstration on {plan.data}, {plan.size:,} transitions. See also: uniq-rl train --help")
+    with Loading(plan.data) as progress:
+        trainings = plan.prepare(folder, progress)
+    results = []
+    for training in trainings:
+        with Terminal() as monitor:
+            results.append(api.carry_out(training, monitor))
+        if not results[-1].finished:
+            say(f"Stopped cleanly. Go on with: uniq-rl train --resume {folder}")
+            return 130
+    uniq, cloning = results
+    data = trainings[0].cohort.runs[0].dataset
+    table = Table(title=f"D4RL score, {trainings[0].plan.physics} physics, last evaluation, 10 episodes")
+    for heading in ("seed", "the data", "behaviour cloning", "UNIQ"):
+        table.add_column(heading, justify="right")
+    logged = score(str(data.task), float(data.episode_returns.mean()))
+    rows = {str(seed): (cloning.scores[seed], uniq.scores[seed]) for seed in plan.seeds}
+    cloned, learned = np.mean(list(rows.values()), axis=0)
+    for seed, scores in {**rows, "mean": (cloned, learned)}.items():
+        table.add_row(seed, f"{logged:.1f}", *(f"{value:.1f}" for value in scores))
+    out.print(table)
+    say(f"Look at {folder}/curves.png and {folder}/conservatism.png. What to do next:")
+    say(f"  uniq-rl evaluate {folder} --episodes 100          score the policies on fresh episodes")
+    say("  uniq-rl data list                                 other built-in data, no download")
+    say("  uniq-rl train YOUR.npz                            data of your own: see docs/own-data.md")
+    return 0
 
 
 def parse_train(arguments: list[str]) -> tuple[Train, Algorithm]:
@@ -474,7 +507,7 @@ def list_sets(arguments: list[str]) -> int:
     tyro.cli(List, prog="uniq-rl data list", args=arguments)
     table = Table(title="built-in data sets, made on first use")
     for heading in ("name", "transitions", "episodes", "mean score", "max score", "coverage"):
-        table.add_column(heading, justify="left" if heading == "name" else "right")
+        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=heading == "name")
     for name in suite.names():
         table.add_row(name, *card_cells(suite.card(name)))
     out.print(table)

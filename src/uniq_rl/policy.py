@@ -77,11 +77,9 @@ class Policy(eqx.Module):
         return {name: getattr(self, name) for name in names}
 
 
-# Compiled once per structure of policy, not once per policy.
-_act = eqx.filter_jit(lambda policy, batch: policy.act(batch)[0])
-_uncertainty = eqx.filter_jit(
-    lambda policy, batch: policy.algorithm.uncertainty(policy.state, policy.normalized(batch))
-)
+# Compiled once per structure of policy: `jax.jit` traces the hyper-parameters, which `eqx.filter_jit` would bake in.
+_act = jax.jit(lambda policy, batch: policy.act(batch)[0])
+_uncertainty = jax.jit(lambda policy, batch: policy.algorithm.uncertainty(policy.state, policy.normalized(batch)))
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -104,7 +102,8 @@ def load_policy(path: str | Path) -> Policy:
 
 def config_of(algorithm: Algorithm) -> dict[str, Any]:
     """The hyper-parameters of a single run, as JSON can hold them."""
-    return {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
+    config = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in config.items()}
 
 
 def algorithm_from(name: str, config: dict[str, Any]) -> Algorithm:

@@ -2,7 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from numbers import Integral, Real
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
@@ -101,14 +102,29 @@ class Algorithm(eqx.Module):
         return cls()
 
     def __check_init__(self) -> None:
+        for field, kind in get_type_hints(type(self)).items():
+            if get_origin(kind) is not ClassVar:
+                self.check_kind(field, kind, getattr(self, field))
         self.require("batch_size", self.batch_size, at_least=1)
         for field in ("calibration_fraction", "heldout_fraction"):
             self.require(field, getattr(self, field), at_least=0, below=1)
 
+    def check_kind(self, field: str, kind: Any, value: Any) -> None:
+        """Refuse an unknown choice, or something that is no number where one is needed."""
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise UniqError(f"{self.name}: {field} is {value!r}, but it must be one of {', '.join(get_args(kind))}.")
+        numbers = value if kind == tuple[int, ...] else (value,)
+        whole = kind in (int, tuple[int, ...])
+        if (whole and not all(isinstance(number, Integral) for number in numbers)) or (
+            kind in (float, float | None) and isinstance(value, str | bytes | bool)
+        ):
+            raise UniqError(f"{self.name}: {field} is {value!r}, but it must be {'whole' if whole else 'a number'}.")
+
     def require(self, field: str, value: Any, *, at_least: float | None = None, below: float | None = None) -> None:
         """Refuse a number outside `[at_least, below)`; arrays, inside a cohort, were checked as numbers before."""
-        if not isinstance(value, int | float):
+        if not isinstance(value, Real):
             return
+        value = float(value)
         if (at_least is not None and not value >= at_least) or (below is not None and not value < below):
             bounds = " and ".join(
                 text

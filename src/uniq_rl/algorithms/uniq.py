@@ -89,6 +89,7 @@ class UNIQ(ImplicitActorCritic):
     """Miscoverage: the share of new scores that q_hat may miss."""
 
     def __check_init__(self) -> None:
+        self.require("the number of hidden layers", len(self.hidden), at_least=1)
         for field in ("n_members", "rank", "recalibrate_every"):
             self.require(field, getattr(self, field), at_least=1)
         for field in ("kappa", "beta_tau", "tau_min"):

@@ -61,6 +61,9 @@ class Cohort:
         labels = [run.label for run in runs]
         if len(set(labels)) < len(labels):
             raise UniqError(f"Two runs share a label ({', '.join(labels)}); give every seed once.")
+        for run in runs:
+            if not 0 <= run.seed < 2**32:
+                raise UniqError(f"Seed {run.seed} is not between 0 and 2^32 - 1.")
         self.runs = tuple(runs)
         self.spec = self._shared_spec()
         self.algorithm = self._stacked_algorithm()
@@ -203,7 +206,7 @@ class Cohort:
     def _sample(self) -> Array:
         """Up to `SAMPLE` training rows of each run, evenly spaced."""
         offset, size = np.asarray(self.rows.train.offset)[:, None], np.asarray(self.rows.train.size)[:, None]
-        return self.store.take(offset + (np.arange(SAMPLE)[None] % size) * np.maximum(size // SAMPLE, 1))
+        return self.store.take(offset + np.arange(SAMPLE)[None] * size.astype(np.int64) // SAMPLE)
 
     def policies(self, progress: Progress) -> Policy:
         """The policies of all runs, stacked, in host memory."""
@@ -237,7 +240,8 @@ def distribution(values: np.ndarray) -> dict[str, Any]:
 
 @partial(jax.jit, static_argnames="spec")
 def _init(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
-    return jax.vmap(lambda a, key: a.init(jax.random.fold_in(key, 0), spec))(algorithm, keys)
+    # One run after the other: compiles faster than all at once, and happens only once.
+    return jax.lax.map(lambda run: run[0].init(jax.random.fold_in(run[1], 0), spec), (algorithm, keys))
 
 
 def _step_keys(key: Array, step: Array | int) -> tuple[Array, Array]:
@@ -324,7 +328,7 @@ def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: A
 
 @jax.jit
 def _covered(q_hat: Array, scores: Array) -> Array:
-    return jnp.sum(scores <= q_hat[:, None], axis=1)
+    return jnp.sum((scores <= q_hat[:, None]) & jnp.isfinite(scores), axis=1)
 
 
 @partial(jax.jit, static_argnames="spec")

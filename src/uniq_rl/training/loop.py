@@ -383,9 +383,6 @@ def number(value: Any) -> float | None:
 
 
 def seed_runs(algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int]) -> list[Run]:
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise UniqError(f"Seed {seed} is not between 0 and 2^32 - 1.")
     return [Run(algorithm, dataset, seed, str(seed)) for seed in seeds]
 
 
