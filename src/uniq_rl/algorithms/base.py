@@ -94,6 +94,11 @@ class Algorithm(eqx.Module):
         """Updates between two calibrations; None for methods that do not calibrate."""
         return None
 
+    @property
+    def knows_uncertainty(self) -> bool:
+        """Whether `uncertainty` has an answer."""
+        return False
+
     @classmethod
     def preset(cls, name: str, task: str | None, kind: str | None) -> Self:
         """The published settings for a task (`hopper`) and kind of data (`medium-replay`)."""

@@ -100,6 +100,10 @@ class UNIQ(ImplicitActorCritic):
     def calibration_interval(self) -> int | None:
         return None if self.calibrate == "none" else self.recalibrate_every
 
+    @property
+    def knows_uncertainty(self) -> bool:
+        return True
+
     @classmethod
     def preset(cls, name: str, task: str | None, kind: str | None) -> Self:
         """Configuration A for the two tasks the paper names, B for everything else."""

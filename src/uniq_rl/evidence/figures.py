@@ -452,6 +452,10 @@ def _draw_uncalibrated(story: Story) -> Figure:
 
 
 def _draw_q_hat(axes: Axes, story: Story) -> None:
+    if all(run.config.get("calibrate") == "none" for run in story.runs):
+        axes.set_title("q̂")
+        _say(axes, "not calibrated:\nu(s) is σ(s) itself")
+        return
     curves = _draw_calibration(axes, story, "q_hat", drawstyle="steps-post")
     quantity = "disagreement σ" if story.runs[0].config.get("calibrate") == "disagreement" else "Bellman residuals"
     axes.set_title(f"q̂, quantile of {quantity}")
@@ -467,7 +471,8 @@ def _draw_coverage(axes: Axes, story: Story) -> None:
     if not any(np.isfinite(curve.values).any() for curve in curves):
         few = all(run.data["episodes"] < HELDOUT_EPISODES for run in story.runs)
         reason = f"fewer than {HELDOUT_EPISODES} episodes" if few else "none was asked for"
-        _say(axes, f"no held-out fold\n({reason})")
+        raw = all(run.config.get("calibrate") == "none" for run in story.runs)
+        _say(axes, "not calibrated:\nthere is nothing to cover" if raw else f"no held-out fold\n({reason})")
         return
     _draw_calibration(axes, story, "coverage")
     _reference(axes, [1 - delta for delta in _distinct(story, "delta")], "1 − δ", at=0.06)

@@ -178,14 +178,14 @@ class Cohort:
 
     def diagnose(self, progress: Progress) -> list[dict[str, Any]]:
         """Per run, how calibration stands: `q_hat`, coverage on unseen episodes, what the controller makes of it."""
-        if self.interval is None:
+        if not self.algorithm.knows_uncertainty:
             return []
         q_hat = np.asarray(progress.state.q_hat)
         covered = self._coverage(progress)
         uncertainty = jax.device_get(_uncertainty(self.algorithm, progress.state, self.spec, self._sample()))
         return [
             {
-                "q_hat": float(q_hat[i]),
+                "q_hat": None if self.interval is None else float(q_hat[i]),
                 "coverage": covered[i],
                 "u_above_1": float(np.mean(uncertainty.u[i] > 1)),
                 "distributions": {
@@ -198,7 +198,7 @@ class Cohort:
     def _coverage(self, progress: Progress) -> list[float | None]:
         """Share of the held-out rows that `q_hat` covers; None for runs without such a fold."""
         sizes = np.asarray(self.rows.heldout.size)
-        if not sizes.any():
+        if self.interval is None or not sizes.any():
             return [None] * len(self.runs)
         covered = np.asarray(_covered(progress.state.q_hat, self._scores(progress, self.rows.heldout)))
         return [float(count / size) if size else None for count, size in zip(covered, sizes, strict=True)]
