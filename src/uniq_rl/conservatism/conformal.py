@@ -6,6 +6,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from uniq_rl.errors import UniqError
 
@@ -40,6 +41,6 @@ def bellman_score(reward: Array, mask: Array, value: Array, next_value: Array, g
     return jnp.abs(reward + gamma * mask * next_value - value)
 
 
-def coverage(scores: Array, q_hat: Array | float) -> Array:
+def coverage(scores: ArrayLike, q_hat: ArrayLike) -> Array:
     """Share of fresh scores that `q_hat` covers; about `1 - delta` when they are exchangeable with calibration's."""
-    return jnp.mean(scores <= q_hat)
+    return jnp.mean(jnp.asarray(scores) <= jnp.asarray(q_hat))

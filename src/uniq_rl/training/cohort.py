@@ -17,7 +17,7 @@ from jax import Array
 
 from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty
 from uniq_rl.algorithms.base import State
-from uniq_rl.conservatism import conformal_quantile, conformal_rank
+from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
@@ -200,8 +200,9 @@ class Cohort:
         sizes = np.asarray(self.rows.heldout.size)
         if self.interval is None or not sizes.any():
             return [None] * len(self.runs)
-        covered = np.asarray(_covered(progress.state.q_hat, self._scores(progress, self.rows.heldout)))
-        return [float(count / size) if size else None for count, size in zip(covered, sizes, strict=True)]
+        scores = np.asarray(self._scores(progress, self.rows.heldout))
+        q_hat = np.asarray(progress.state.q_hat)
+        return [float(coverage(scores[i, :size], q_hat[i])) if size else None for i, size in enumerate(sizes)]
 
     def _sample(self) -> Array:
         """Up to `SAMPLE` training rows of each run, evenly spaced."""
@@ -324,11 +325,6 @@ def _resident_scores(algorithm: Algorithm, state: State, spec: Spec, data: Array
 def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: Array) -> Progress:
     q_hat = jnp.where(progress.frozen, progress.state.q_hat, jax.vmap(conformal_quantile)(scores, ranks))
     return progress._replace(state=jax.vmap(lambda a, s, q: a.recalibrated(s, q))(algorithm, progress.state, q_hat))
-
-
-@jax.jit
-def _covered(q_hat: Array, scores: Array) -> Array:
-    return jnp.sum((scores <= q_hat[:, None]) & jnp.isfinite(scores), axis=1)
 
 
 @partial(jax.jit, static_argnames="spec")
