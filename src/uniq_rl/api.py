@@ -100,21 +100,26 @@ def prepare(
 class Demo:
     """A training that shows the point within minutes on two cores: small data, small networks, three seeds.
 
-    Half the episodes are an expert's, half are mediocre. Cloning imitates both; learning values tells them apart.
+    Half the data are an expert's, half are mediocre. Cloning imitates both; learning values tells them apart. Small
+    networks learn at a higher rate; the faster average and the gentler weights fit a budget of minutes: at the published
+    0.005 and 3 the policy chases values that have not settled yet.
     """
 
     data: str = "suite/hopper-medium-expert"
     size: int = 100_000
-    steps: int = 10_000
+    steps: int = 24_000
     seeds: tuple[int, ...] = (0, 1, 2)
     hidden: tuple[int, ...] = (64, 64)
     learning_rate: float = 1e-3
+    ema: float = 0.02
+    beta_pi: float = 0.3
 
     def prepare(self, out: Path, progress: Any = None) -> tuple[Training, Training]:
         """UNIQ, in a folder, and behaviour cloning with the same budget, which leaves nothing behind."""
-        plan = Plan(self.steps, self.steps // 10, log_every=self.steps // 20)
-        uniq = UNIQ(hidden=self.hidden, learning_rate=self.learning_rate, recalibrate_every=self.steps // 20)
-        cloning = BC(hidden=self.hidden, learning_rate=self.learning_rate)
+        plan = Plan(self.steps, self.steps // 8)
+        shared: dict[str, Any] = {"hidden": self.hidden, "learning_rate": self.learning_rate}
+        uniq = UNIQ(**shared, ema=self.ema, beta_pi=self.beta_pi, recalibrate_every=1000)
+        cloning = BC(**shared)
         chosen: dict[str, Any] = {"seeds": self.seeds, "size": self.size}
         return (
             prepare(uniq, self.data, plan, out=out, progress=progress, **chosen),

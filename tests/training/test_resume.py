@@ -231,27 +231,33 @@ def test_interrupt_stops_cleanly(desk_of: Callable[[str], Desk], uninterrupted: 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["uniq", "iql"])
 def test_kill_the_command_of_the_issue(algo: str, slices: Path, tmp_path: Path) -> None:
-    """Networks of full width, evaluations of ten episodes; three random kills, one in the middle of a checkpoint."""
+    """Networks of full width, evaluations of ten episodes; three random kills, and one in the middle of a checkpoint."""
     options = f"--algo {algo} --steps 3000 --seeds 0 1 --eval-every 1000 --out out"
-    data = slices / "hopper_medium-v2.hdf5"
-
-    def desk_in(name: str) -> Desk:
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"), "XLA_FLAGS": ""}
+    desks = {}
+    for name in ("reference", "killed"):
         (tmp_path / name).mkdir()
-        desk = Desk(tmp_path / name, data, algo, {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")})
-        desk.command = ["train", os.path.relpath(data, desk.folder), *options.split()]
-        return desk
-
-    reference = desk_in("reference")
+        desks[name] = Desk(tmp_path / name, slices / "hopper_medium-v2.hdf5", algo, environment)
+        desks[name].command[2:] = options.split()
+    reference, desk = desks.values()
     reference.train().communicate()
+
     dice = random.Random(0)
-    for name in ("first", "second", "third", "while writing"):
-        desk = desk_in(name)
-        process = desk.train() if name != "while writing" else desk.falling("state.safetensors", 2, "during")
-        if name != "while writing":
-            desk.wait_for(process, dice.choice([1000, 2000]))
-            time.sleep(dice.uniform(0, 1))
-            process.kill()
+    for step in (1000, 2000, 2000):
+        began = desk.step() if desk.out.exists() else 0
+        process = desk.resume() if began else desk.train()
+        heard = process.stdout or ()
+        assert not began or any(f"Resuming at step {began:,}." in line for line in heard)
+        desk.wait_for(process, step)
+        time.sleep(dice.uniform(0, 2))
+        process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-        assert desk.finish(desk.resume()) > 0
-        assert_same_end(desk, reference)
+    began = desk.step()
+    assert began == 2000
+    process = desk.start([sys.executable, "-c", FALL, "state.safetensors", "1", "during"], ["train", "--resume", "out"])
+    out, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert resumed_at(out) == began
+    assert desk.finish(desk.resume()) == began
+    assert_same_end(desk, reference)
