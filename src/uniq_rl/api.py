@@ -101,8 +101,8 @@ class Demo:
     """A training that shows the point within minutes on two cores: small data, small networks, three seeds.
 
     Half the data are an expert's, half are mediocre. Cloning imitates both; learning values tells them apart. Small
-    networks learn at a higher rate; the faster average and the gentler weights fit a budget of minutes: at the published
-    0.005 and 3 the policy chases values that have not settled yet.
+    networks learn at a higher rate; the faster average and the gentler weights fit a budget of minutes: at the
+    published 0.005 and 3 the policy chases values that have not settled yet.
     """
 
     data: str = "suite/hopper-medium-expert"

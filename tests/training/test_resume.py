@@ -231,7 +231,7 @@ def test_interrupt_stops_cleanly(desk_of: Callable[[str], Desk], uninterrupted: 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["uniq", "iql"])
 def test_kill_the_command_of_the_issue(algo: str, slices: Path, tmp_path: Path) -> None:
-    """Networks of full width, evaluations of ten episodes; three random kills, and one in the middle of a checkpoint."""
+    """Networks of full width, evaluations of ten episodes; three random kills, and one amid a checkpoint."""
     options = f"--algo {algo} --steps 3000 --seeds 0 1 --eval-every 1000 --out out"
     environment = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"), "XLA_FLAGS": ""}
     desks = {}
