@@ -179,7 +179,8 @@ BAD_COMMANDS: dict[str, Callable[[Place], list[str]]] = {
     **{f"inspect: {name}": lambda at, data=data: ["data", "inspect", str(data(at))] for name, data in BAD_DATA.items()},  # type: ignore[misc]
     "no command of that name": lambda at: ["trian", "data.npz"],
     "half a command": lambda at: ["data"],
-    "no data named": lambda at: ["train"],
+    "no data named": lambda at: ["train", "--algo", "iql"],
+    "home of nobody": lambda at: ["train", "~no-such-user/x.npz"],
     "unknown algorithm": training("--algo", "sarsa"),
     "unknown task": training("--task", "pogo"),
     "unknown task to inspect": lambda at: ["data", "inspect", str(at.npz()), "--task", "pogo"],
@@ -214,6 +215,7 @@ BAD_COMMANDS: dict[str, Callable[[Place], list[str]]] = {
     "out under a file": lambda at: [*training(*TINY)(at), "--out", str(at.bytes("out", b"mine") / "new" / "run")],
     "out with too long a name": training("--out", f"new/{LONG}", *TINY),
     "resume nothing": lambda at: ["train", "--resume", "absent"],
+    "resume with another budget": lambda at: ["train", "--resume", str(at.run(lambda _: None)), "--steps", "9"],
     "resume a file": lambda at: ["train", "--resume", str(at.npz())],
     "resume a name too long": lambda at: ["train", "--resume", LONG],
     "resume what is no run": lambda at: ["train", "--resume", str(at.bytes("mine/notes.txt", b"mine").parent)],

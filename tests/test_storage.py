@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from uniq_rl.errors import UniqError
-from uniq_rl.storage import load_header, load_tree, save_tree, write_atomically
+from uniq_rl.storage import load_header, load_tree, only_process_in, save_tree, write_atomically
 
 
 class Pair(NamedTuple):
@@ -116,3 +116,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UniqError, match="cannot be written"):
         write_atomically(tmp_path / "absent" / "file", b"content")
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    second = only_process_in(tmp_path)
+    with only_process_in(tmp_path), pytest.raises(UniqError, match="Another process is training"):
+        second.__enter__()
+    with only_process_in(tmp_path):
+        assert not list(tmp_path.iterdir())

@@ -219,6 +219,8 @@ def train(arguments: list[str]) -> int:
         return demo(api.Demo())
     options, algorithm = parse_train(arguments)
     if options.resume:
+        if arguments not in (["--resume", str(options.resume)], [f"--resume={options.resume}"]):
+            raise UniqError(f"--resume goes on with what {options.resume} was started with; give no other option.")
         training = api.resumed(options.resume)
     else:
         if options.data is None:

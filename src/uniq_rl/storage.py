@@ -1,6 +1,7 @@
 """How arrays reach the disk and come back: one safetensors file, written atomically, read without running any code."""
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,24 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def only_process_in(folder: Path | None) -> Iterator[None]:
+    """Two processes that write one training would spoil it: the second is told so. The lock ends with its process."""
+    if folder is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UniqError(f"Another process is training in {folder}; wait for it, or stop it first.") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What every method shares: the contract, a network with its optimiser, and the steps that papers have in common."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -125,18 +126,14 @@ class Algorithm(eqx.Module):
         ):
             raise UniqError(f"{self.name}: {field} is {value!r}, but it must be {'whole' if whole else 'a number'}.")
 
-    def require(self, field: str, value: Any, *, at_least: float | None = None, below: float | None = None) -> None:
-        """Refuse a number outside `[at_least, below)`; arrays, inside a cohort, were checked as numbers before."""
-        if not isinstance(value, Real):
+    def require(
+        self, field: str, value: Any, *, at_least: float = 0, below: float = math.inf, at_most: float = math.inf
+    ) -> None:
+        """Refuse a number outside its bounds; arrays, inside a cohort, were checked as numbers before."""
+        if not isinstance(value, Real) or (at_least <= float(value) < below and float(value) <= at_most):
             return
-        value = float(value)
-        if (at_least is not None and not value >= at_least) or (below is not None and not value < below):
-            bounds = " and ".join(
-                text
-                for text, bound in ((f"at least {at_least}", at_least), (f"below {below}", below))
-                if bound is not None
-            )
-            raise UniqError(f"{self.name}: {field} is {value}, but it must be {bounds}.")
+        upper = f" and below {below}" if below < math.inf else f" and at most {at_most}" if at_most < math.inf else ""
+        raise UniqError(f"{self.name}: {field} is {value}, but it must be at least {at_least}{upper}.")
 
     def budgeted(self, steps: int) -> Self:
         """This method with everything that is scheduled over the whole training fitted to `steps` updates."""

@@ -68,7 +68,7 @@ class ImplicitActorCritic(Algorithm):
         for field in ("learning_rate", "beta_pi", "weight_cap"):
             self.require(field, getattr(self, field), at_least=0)
         for field in ("gamma", "ema"):
-            self.require(field, getattr(self, field), at_least=0, below=1 + 1e-12)
+            self.require(field, getattr(self, field), at_least=0, at_most=1)
         self.require("decay_steps", self.decay_steps, at_least=1)
 
     @property

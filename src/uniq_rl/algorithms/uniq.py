@@ -94,7 +94,7 @@ class UNIQ(ImplicitActorCritic):
             self.require(field, getattr(self, field), at_least=1)
         for field in ("kappa", "beta_tau", "tau_min"):
             self.require(field, getattr(self, field), at_least=0)
-        self.require("tau_max", self.tau_max, at_least=self.tau_min, below=1 + 1e-12)
+        self.require("tau_max", self.tau_max, at_least=self.tau_min, at_most=1)
 
     @property
     def calibration_interval(self) -> int | None:

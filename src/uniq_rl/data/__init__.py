@@ -71,7 +71,7 @@ def load_dataset(
         raise UniqError(f"data of type {type(source).__name__} cannot be loaded; give {ACCEPTED}.")
     if isinstance(source, str) and source.startswith(PREFIX):
         return load_minari(source, task=task, action_range=action_range)
-    path = Path(source).expanduser()
+    path = _expanded(source)
     suffix = path.suffix.lower()
     if suffix not in (".hdf5", ".h5", ".npz", *SUFFIXES):
         return _load_by_name(str(source), task, action_range, mirror, progress)
@@ -83,6 +83,13 @@ def load_dataset(
         return load_table(path, columns, task=task, action_range=action_range)
     load = load_npz if suffix == ".npz" else load_d4rl
     return load(path, task=task, action_range=action_range)
+
+
+def _expanded(source: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(source).expanduser()
+    except RuntimeError:
+        raise UniqError(f"{source!s} names the home of a user this machine does not know; check the path.") from None
 
 
 def _load_by_name(

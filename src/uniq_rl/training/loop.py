@@ -24,7 +24,7 @@ from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, resolve_physics
 from uniq_rl.policy import Policy, algorithm_from, config_of
-from uniq_rl.storage import disk_errors
+from uniq_rl.storage import disk_errors, only_process_in
 from uniq_rl.training import checkpoint
 from uniq_rl.training.cohort import Cohort, Progress, Run
 from uniq_rl.training.evaluation import Evaluation, Evaluator
@@ -194,6 +194,10 @@ class Training:
 
     def run(self, monitor: Monitor) -> Result:
         """Go on from wherever the folder stands, to the end or until the monitor asks to stop."""
+        with only_process_in(self.folder):
+            return self._run(monitor)
+
+    def _run(self, monitor: Monitor) -> Result:
         position = checkpoint.position(self.folder) if self.folder else None
         progress = checkpoint.load(self.folder, self.cohort) if self.folder and position else self.cohort.start()
         with self._sinks(position) as (records, episodes):
