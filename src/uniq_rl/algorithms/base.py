@@ -130,7 +130,9 @@ class Algorithm(eqx.Module):
         self, field: str, value: Any, *, at_least: float = 0, below: float = math.inf, at_most: float = math.inf
     ) -> None:
         """Refuse a number outside its bounds; arrays, inside a cohort, were checked as numbers before."""
-        if not isinstance(value, Real) or (at_least <= float(value) < below and float(value) <= at_most):
+        if not isinstance(value, Real) or (
+            at_least <= float(value) <= at_most and (float(value) < below or below == math.inf)
+        ):
             return
         upper = f" and below {below}" if below < math.inf else f" and at most {at_most}" if at_most < math.inf else ""
         raise UniqError(f"{self.name}: {field} is {value}, but it must be at least {at_least}{upper}.")
