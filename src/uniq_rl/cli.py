@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import jax
 import numpy as np
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -507,9 +508,9 @@ def inspect(arguments: list[str]) -> int:
 def list_sets(arguments: list[str]) -> int:
     """Every built-in data set with its card, and where the others come from."""
     tyro.cli(List, prog="uniq-rl data list", args=arguments)
-    table = Table(title="built-in data sets, made on first use")
-    for heading in ("name", "transitions", "episodes", "mean score", "max score", "coverage"):
-        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=heading == "name")
+    table = Table(title="built-in data sets, made on first use; mean and best score of their episodes", box=SIMPLE_HEAD)
+    for heading in ("name", "transitions", "episodes", "mean", "best", "coverage"):
+        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
     for name in suite.names():
         table.add_row(name, *card_cells(suite.card(name)))
     out.print(table)
