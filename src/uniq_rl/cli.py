@@ -509,7 +509,8 @@ def list_sets(arguments: list[str]) -> int:
     """Every built-in data set with its card, and where the others come from."""
     tyro.cli(List, prog="uniq-rl data list", args=arguments)
     table = Table(title="built-in data sets, made on first use; mean and best score of their episodes", box=SIMPLE_HEAD)
-    for heading in ("name", "transitions", "episodes", "mean", "best", "coverage"):
+    table.pad_edge = False
+    for heading in ("name", "rows", "episodes", "mean", "best", "cover"):
         table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
     for name in suite.names():
         table.add_row(name, *card_cells(suite.card(name)))
