@@ -11,11 +11,11 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from uniq_rl.algorithms.base import Batch, Learner, Spec, critic_ensemble, moved_towards, q_values, td_loss
 from uniq_rl.networks import MLP, Dense, IndependentEnsemble
+from uniq_rl.training.rows import unpack
 
 WIDEST = Spec(obs_dim=17, action_dim=6)
 """Every task fits into these widths."""
@@ -120,13 +120,6 @@ def row_width(spec: Spec) -> int:
     return 2 * spec.obs_dim + spec.action_dim + 2
 
 
-def unpacked(rows: Array, spec: Spec) -> Batch:
-    """Transitions from rows of the replay: obs, action, next_obs, reward, mask in one row, so a batch is one gather."""
-    ends = np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim])
-    obs, action, next_obs, rest = jnp.split(rows, ends, axis=-1)
-    return Batch(obs, action, rest[..., 0], next_obs, rest[..., 1])
-
-
 def empty_replay(runs: int, capacity: int, spec: Spec) -> Array:
     return jnp.zeros((runs, capacity, row_width(spec)))
 
@@ -155,7 +148,7 @@ def learn(
         noise = jax.random.normal(noise_key, (updates, 2, settings.batch_size, real.shape[0]))
         # Everything random and the gather come before the loop: inside it only the learning is left.
         spec = Spec((memory.shape[1] - real.shape[0] - 2) // 2, real.shape[0])
-        batches = unpacked(memory[indices], spec)
+        batches = unpack(memory[indices], spec)
         agent, _ = jax.lax.scan(
             lambda agent, xs: (update(agent, xs[0], xs[1], real, settings), None),
             agent,
