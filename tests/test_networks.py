@@ -1,5 +1,7 @@
 """Networks: how they begin, and what they compute."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from uniq_rl.networks import (
     GaussianPolicy,
     IndependentEnsemble,
     LowRankEnsemble,
+    affine,
     count_parameters,
     orthogonal,
     value_ensemble,
@@ -74,14 +77,48 @@ def test_low_rank_by_hand(hidden: tuple[int, ...]) -> None:
     values = np.asarray(ensemble(jnp.asarray(x)))
     net = jax.tree.map(np.asarray, ensemble)
     h = x
-    for layer in net.trunk:
+    for layer in net.hidden:
         h = np.maximum(h @ layer.weight + layer.bias, 0)
+    width = hidden[-1]
+    assert h.shape == (5, width + 6 * 2)
     for k in range(6):
-        own = net.shared + net.down[k] @ net.up[k]
-        expected = np.maximum(h @ own + net.bias[k], 0) @ net.head[k] + net.offset[k]
+        units = [*range(width), width + 2 * k, width + 2 * k + 1]
+        expected = h[:, units] @ net.readout.weight[units, k] + net.readout.bias[k]
         np.testing.assert_allclose(values[k], expected, rtol=1e-11, atol=1e-12)
     assert len(np.unique(values[:, 0])) == 6
     np.testing.assert_allclose(ensemble.members(2, 4)(jnp.asarray(x)), values[2:4], rtol=1e-12)
+    np.testing.assert_allclose(ensemble.members(2, 5).members(1, 3)(jnp.asarray(x)), values[3:5], rtol=1e-12)
+
+
+def test_low_rank_members_learn_on_units_of_their_own_only() -> None:
+    ensemble = drawn(lambda: LowRankEnsemble.init(jax.random.key(0), 3, 4, (8, 8), 2))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(16, 4)))
+    gradient = jax.grad(lambda net: jnp.sum(net(x)[1]))(ensemble)
+    touched = np.flatnonzero(np.asarray(gradient.hidden[-1].weight).any(axis=0))
+    assert set(touched) <= {*range(8), 10, 11}
+    assert {10, 11} & set(touched)
+    assert not np.asarray(gradient.readout.weight)[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize("stack", [(), (3,), (2, 3)])
+def test_gradient_of_affine_is_jaxs(stack: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, weight, bias = (jnp.asarray(rng.normal(size=(*stack, *shape))) for shape in ((5, 4), (4, 6), (6,)))
+
+    def plain(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
+        return x @ weight + bias[..., None, :]
+
+    def loss(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda *args: jnp.sum(jnp.sin(function(*args)))
+
+    def gradient_norm(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda *args: jnp.sum(jax.grad(loss(function))(*args) ** 2)  # twice, as a gradient penalty would
+
+    for wrapped in (loss, gradient_norm):
+        ours = jax.grad(wrapped(affine), argnums=(0, 1, 2))(x, weight, bias)
+        theirs = jax.grad(wrapped(plain), argnums=(0, 1, 2))(x, weight, bias)
+        for our, their in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(our, their, rtol=1e-11, atol=1e-12)
 
 
 def test_low_rank_is_smaller() -> None:

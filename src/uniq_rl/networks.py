@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 
@@ -31,6 +32,32 @@ def orthogonal(key: Array, fan_in: int, fan_out: int) -> Array:
     return 2**0.5 * (basis.T if fan_in > fan_out else basis).reshape(fan_in, fan_out)
 
 
+@jax.custom_vjp
+def affine(x: Array, weight: Array, bias: Array) -> Array:
+    """`x W + b` for a batch, or for stacks of them along the leading axes.
+
+    The gradient is written out so that the weight's arrives in the weight's own layout: the transposed one of
+    `jax.grad` spreads over the optimiser's moments and costs a fifth of an update on a GPU (docs/performance.md).
+    """
+    return jnp.matmul(x, weight) + bias[..., None, :]
+
+
+def _affine_forward(x: Array, weight: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(x, weight, bias), (x, weight)
+
+
+def _affine_backward(saved: tuple[Array, Array], ct: Array) -> tuple[Array, Array, Array]:
+    x, weight = saved
+    stack = tuple(range(x.ndim - 2))
+    rows, columns = x.ndim - 2, x.ndim - 1
+    to_input = jax.lax.dot_general(ct, weight, (((columns,), (columns,)), (stack, stack)))
+    to_weight = jax.lax.dot_general(x, ct, (((rows,), (rows,)), (stack, stack)))
+    return to_input, to_weight, jnp.sum(ct, axis=rows)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
 class Dense(eqx.Module):
     weight: Array
     bias: Array
@@ -40,11 +67,11 @@ class Dense(eqx.Module):
         return cls(orthogonal(key, fan_in, fan_out), jnp.zeros(fan_out))
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.weight + self.bias[None]
+        return affine(x, self.weight, self.bias)
 
 
 class MLP(eqx.Module):
-    """ReLU between the layers, none after the last."""
+    """ReLU between the layers, none after the last. With stacked layers it maps a stack of batches."""
 
     layers: tuple[Dense, ...]
 
@@ -82,56 +109,60 @@ class IndependentEnsemble(eqx.Module):
         return cls(jax.vmap(lambda member: MLP.init(member, widths))(jax.random.split(key, count)))
 
     def __call__(self, x: Array) -> Array:
-        return jax.vmap(lambda member: member(x)[:, 0])(self.stacked)
+        # A copy of the small input for every member keeps the members' axis in front through all layers.
+        count = len(self.stacked.layers[0].bias)
+        return self.stacked(jnp.broadcast_to(x[None], (count, *x.shape)))[..., 0]
 
     def members(self, start: int, stop: int) -> "IndependentEnsemble":
         return IndependentEnsemble(jax.tree.map(lambda leaf: leaf[start:stop], self.stacked))
 
 
 class LowRankEnsemble(eqx.Module):
-    """A shared trunk; each member bends its last hidden layer by a low-rank matrix of its own.
+    """One network with an output per member, whose last hidden layer has `rank` more units for each of them.
 
-    The last hidden layer of member k is `relu(h W + (h A_k) B_k + b_k)` with `A_k B_k` of the given rank, so a member
-    costs `2 rank / width` of an independent one's product and keeps its own features, which is what can disagree.
+    Every member reads the units that all share with weights of its own, and besides them only its own `rank` units:
+    its private part of the last layer is a matrix of that rank. So members cost a few units instead of a network
+    each, and still differ in what they see of an input, which is what lets them disagree.
     """
 
-    trunk: tuple[Dense, ...]
-    shared: Array
-    down: Array
-    up: Array
-    bias: Array
-    head: Array
-    offset: Array
+    hidden: tuple[Dense, ...]
+    readout: Dense
+    shared: int = eqx.field(static=True)
+    """How many units of the last hidden layer all members read; the private ones follow, member by member."""
+    rank: int = eqx.field(static=True)
+    first: int = eqx.field(static=True, default=0)
+    """Which member the first column of `readout` belongs to."""
 
     @classmethod
     def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], rank: int) -> Self:
         *widths, last = (inputs, *hidden)
-        trunk_key, shared_key, down_key, up_key, head_key = jax.random.split(key, 5)
+        trunk_key, shared_key, own_key, readout_key = jax.random.split(key, 4)
         trunk = MLP.init(trunk_key, widths).layers if len(widths) > 1 else ()
-        scale = jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=(0,))
+        shared, own = orthogonal(shared_key, widths[-1], last), orthogonal(own_key, widths[-1], count * rank)
+        weight = jnp.concatenate([shared, own], axis=1)
+        readout = jax.vmap(lambda k: orthogonal(k, last + rank, 1)[:, 0])(jax.random.split(readout_key, count)).T
+        mine = jnp.tile(readout[last:], (count, 1))
         return cls(
-            trunk=trunk,
-            shared=orthogonal(shared_key, widths[-1], last),
-            down=scale(down_key, (count, widths[-1], rank)),
-            up=scale(up_key, (count, rank, last)),
-            bias=jnp.zeros((count, last)),
-            head=jax.vmap(lambda k: orthogonal(k, last, 1)[:, 0])(jax.random.split(head_key, count)),
-            offset=jnp.zeros(count),
+            hidden=(*trunk, Dense(weight, jnp.zeros(weight.shape[1]))),
+            readout=Dense(jnp.concatenate([readout[:last], mine]), jnp.zeros(count)),
+            shared=last,
+            rank=rank,
         )
 
     def __call__(self, x: Array) -> Array:
-        for layer in self.trunk:
+        for layer in self.hidden:
             x = jax.nn.relu(layer(x))
-        common = x @ self.shared
+        return affine(x, jnp.where(self.reads(), self.readout.weight, 0), self.readout.bias).T
 
-        def member(down: Array, up: Array, bias: Array, head: Array, offset: Array) -> Array:
-            return jax.nn.relu(common + (x @ down) @ up + bias[None]) @ head + offset
-
-        return jax.vmap(member)(self.down, self.up, self.bias, self.head, self.offset)
+    def reads(self) -> np.ndarray:
+        """Which units a member reads, `[unit, member]`."""
+        units, members = self.readout.weight.shape
+        owner = (np.arange(units)[:, None] - self.shared) // self.rank
+        return (owner < 0) | (owner == self.first + np.arange(members)[None])
 
     def members(self, start: int, stop: int) -> "LowRankEnsemble":
-        own = [leaf[start:stop] for leaf in (self.down, self.up, self.bias, self.head, self.offset)]
-        return LowRankEnsemble(self.trunk, self.shared, *own)
+        readout = Dense(self.readout.weight[:, start:stop], self.readout.bias[start:stop])
+        return LowRankEnsemble(self.hidden, readout, self.shared, self.rank, self.first + start)
 
 
 EnsembleKind = Literal["independent", "low_rank"]

@@ -37,7 +37,7 @@ class Learned:
         progress = self.cohort.start()
         for _ in range(CHUNKS):
             progress = self.cohort.calibrate(self.cohort.advance(progress, CHUNK))
-        assert not progress.frozen.any()
+        assert not progress.diverged.any()
         self.progress = progress
         self.policies = self.cohort.policies(progress)
 

@@ -164,7 +164,7 @@ def test_divergence_is_reported(diverged: ur.Result, notes: Notes) -> None:
     assert sentence.startswith(f"Run {WILD} diverged by step {line['step']}:")
 
 
-def test_divergent_run_is_frozen_and_scored_as_failed(diverged: ur.Result) -> None:
+def test_divergent_run_is_given_up_and_scored_as_failed(diverged: ur.Result) -> None:
     assert diverged.out
     (divergence,) = [line["step"] for line in diverged.records if line["kind"] == "diverged"]
     assert all(

@@ -147,6 +147,10 @@ class Algorithm(eqx.Module):
     @abstractmethod
     def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]: ...
 
+    def cycle(self) -> tuple[Callable[[State, Batch, Array], tuple[State, Metrics]], ...]:
+        """The updates that take turns, the whole one last: a delayed actor rests in those before it."""
+        return (self.update,)
+
     @abstractmethod
     def act(self, state: State, obs: Array, memory: Memory) -> tuple[Array, Memory]:
         """Deterministic actions for a batch of observations; reactive methods pass `memory` through."""

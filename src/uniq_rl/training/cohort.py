@@ -5,7 +5,7 @@ run's seed and step alone, so a run does not depend on its neighbours, on where 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,12 +16,16 @@ import numpy as np
 from jax import Array
 
 from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty
-from uniq_rl.algorithms.base import State
+from uniq_rl.algorithms.base import Metrics, State
 from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
 from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, stored, unpack
+
+BODY = {"cpu": 1}
+"""Updates written out in one body of the training loop, by backend; more cost compilation, which a CPU cannot spare."""
+DEFAULT_BODY = 4
 
 SAMPLE = 4096
 """States whose uncertainty is summarised in the records."""
@@ -43,8 +47,8 @@ class Progress(NamedTuple):
     """All that training changes; with the runs' seeds, all that a checkpoint must hold."""
 
     state: State
-    frozen: Array
-    """Runs whose numbers stopped being finite; they no longer change."""
+    diverged: Array
+    """Runs whose numbers stopped being finite; nothing of theirs counts from then on."""
     metrics: Array
     """Sums `[runs, metrics]` since the last record."""
     updates: Array
@@ -136,7 +140,7 @@ class Cohort:
         count = len(self.runs)
         progress = Progress(
             state=_init(self.algorithm, self.keys, self.spec),
-            frozen=jnp.zeros(count, bool),
+            diverged=jnp.zeros(count, bool),
             metrics=jnp.zeros((count, len(self.metric_names))),
             updates=jnp.zeros((), jnp.int32),
             step=jnp.zeros((), jnp.int32),
@@ -146,15 +150,17 @@ class Cohort:
     def advance(self, progress: Progress, length: int) -> Progress:
         """`length` updates in one compiled call, or a few when the data are streamed; `progress` is consumed."""
         constant = (self.algorithm, self.keys, self.spec)
+        begin, batch, cycle = int(progress.step), self.algorithm.batch_size, len(self.algorithm.cycle())
         if isinstance(self.store, Resident):
-            return _advance(*constant, progress, self.store.data, self.rows.train, length)
-        begin, batch = int(progress.step), self.algorithm.batch_size
+            return _advance(*constant, progress, self.store.data, self.rows.train, length, begin % cycle)
 
         def positions(start: int, count: int) -> Array:
             return _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
 
+        done = 0
         for rows in self.store.ahead(positions, length):
-            progress = _advance_streamed(*constant, progress, rows)
+            progress = _advance_streamed(*constant, progress, rows, (begin + done) % cycle)
+            done += len(rows)
         return progress
 
     def calibrate(self, progress: Progress) -> Progress:
@@ -265,20 +271,51 @@ def _batch_positions(fold: Fold, keys: Array, start: int, batch_size: int, count
     return jax.vmap(of_all_runs)(start + jnp.arange(count))
 
 
-def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array) -> Progress:
-    """One update of every run, each on its own batch of `rows`; frozen runs stay as they are."""
+def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array, phase: int) -> Progress:
+    """Some updates in a row, `rows` of each run's batches `[updates, runs, batch, width]`, written out one by one.
 
-    def update(algorithm: Algorithm, state: State, frozen: Array, rows: Array, key: Array) -> tuple[State, Array]:
-        new, metrics = algorithm.update(state, unpack(rows, spec), _step_keys(key, progress.step)[1])
-        new = jax.tree.map(lambda before, after: jnp.where(frozen, before, after), state, new)
-        return new, jnp.stack([metrics[name] for name in sorted(metrics)])
+    Several in one body of a loop save copies between iterations and launches. Metrics are those of the last whole
+    update: the others' are never computed.
+    """
+    cycle = len(algorithm.cycle())
+    reported = max((i for i in range(len(rows)) if (phase + i) % cycle == cycle - 1), default=None)
+    state, step, sums = progress.state, progress.step, progress.metrics
+    for i in range(len(rows)):
 
-    state, metrics = jax.vmap(update)(algorithm, progress.state, progress.frozen, rows, keys)
-    return Progress(state, progress.frozen, progress.metrics + metrics, progress.updates + 1, progress.step + 1)
+        def update(algorithm: Algorithm, state: State, rows: Array, key: Array, i: int = i) -> tuple[State, Metrics]:
+            one = algorithm.cycle()[(phase + i) % cycle]
+            return one(state, unpack(rows, spec), _step_keys(key, step + i)[1])
+
+        state, metrics = jax.vmap(update)(algorithm, state, rows[i], keys)
+        if i == reported:
+            sums = sums + jnp.stack([metrics[name] for name in sorted(metrics)], axis=-1)
+    counted = progress.updates + (reported is not None)
+    return Progress(state, progress.diverged, sums, counted, step + len(rows))
 
 
-def _with_divergence(progress: Progress) -> Progress:
-    return progress._replace(frozen=progress.frozen | ~jax.vmap(_finite)(progress.state))
+def _advanced(
+    algorithm: Algorithm,
+    keys: Array,
+    spec: Spec,
+    progress: Progress,
+    batches: Array,
+    rows_of: Callable[[Array], Array],
+    phase: int,
+) -> Progress:
+    """One update for every entry of `batches`, a body of them at a time."""
+    cycle = len(algorithm.cycle())
+    most = -(-BODY.get(jax.default_backend(), DEFAULT_BODY) // cycle) * cycle
+    body = next((size for size in range(most, 0, -cycle) if len(batches) % size == 0), cycle)
+    whole = len(batches) // body * body
+
+    def updates(progress: Progress, batches: Array) -> tuple[Progress, None]:
+        return _updated(algorithm, keys, spec, progress, rows_of(batches), phase), None
+
+    many = batches[:whole].reshape(-1, body, *batches.shape[1:])
+    progress = jax.lax.scan(updates, progress, many)[0]
+    if whole < len(batches):
+        progress = updates(progress, batches[whole:])[0]
+    return progress._replace(diverged=progress.diverged | ~jax.vmap(_finite)(progress.state))
 
 
 def _finite(state: State) -> Array:
@@ -286,23 +323,19 @@ def _finite(state: State) -> Array:
     return jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]).all()
 
 
-@partial(jax.jit, static_argnames=("spec", "length"), donate_argnames="progress")
+@partial(jax.jit, static_argnames=("spec", "length", "phase"), donate_argnames="progress")
 def _advance(
-    algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int
+    algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int, phase: int
 ) -> Progress:
-    def body(progress: Progress, _: None) -> tuple[Progress, None]:
-        positions = jax.vmap(lambda fold, key: _positions(fold, key, progress.step, algorithm.batch_size))(train, keys)
-        return _updated(algorithm, keys, spec, progress, data[positions]), None
-
-    return _with_divergence(jax.lax.scan(body, progress, length=length)[0])
+    positions = _batch_positions(train, keys, progress.step, algorithm.batch_size, length)
+    return _advanced(algorithm, keys, spec, progress, positions, lambda positions: data[positions], phase)
 
 
-@partial(jax.jit, static_argnames="spec", donate_argnames="progress")
-def _advance_streamed(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array) -> Progress:
-    def body(progress: Progress, rows: Array) -> tuple[Progress, None]:
-        return _updated(algorithm, keys, spec, progress, rows), None
-
-    return _with_divergence(jax.lax.scan(body, progress, rows)[0])
+@partial(jax.jit, static_argnames=("spec", "phase"), donate_argnames="progress")
+def _advance_streamed(
+    algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array, phase: int
+) -> Progress:
+    return _advanced(algorithm, keys, spec, progress, rows, lambda rows: rows, phase)
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -323,7 +356,7 @@ def _resident_scores(algorithm: Algorithm, state: State, spec: Spec, data: Array
 
 @partial(jax.jit, donate_argnames="progress")
 def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: Array) -> Progress:
-    q_hat = jnp.where(progress.frozen, progress.state.q_hat, jax.vmap(conformal_quantile)(scores, ranks))
+    q_hat = jax.vmap(conformal_quantile)(scores, ranks)
     return progress._replace(state=jax.vmap(lambda a, s, q: a.recalibrated(s, q))(algorithm, progress.state, q_hat))
 
 

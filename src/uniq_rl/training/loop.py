@@ -239,7 +239,7 @@ class _Session:
         self.progress, self.records, self.episodes, self.monitor = progress, records, episodes, monitor
         self.step = int(progress.step)
         self.first_step = self.step
-        self.alive = ~np.asarray(progress.frozen)
+        self.alive = ~np.asarray(progress.diverged)
         self.pending: Future[Evaluation] | None = None
         self.saved_at = self.started_at = time.monotonic()
 
@@ -280,12 +280,12 @@ class _Session:
             self.submit_evaluation()
 
     def watch_for_divergence(self) -> None:
-        alive = ~np.asarray(self.progress.frozen)
+        alive = ~np.asarray(self.progress.diverged)
         for index in np.flatnonzero(self.alive & ~alive):
             label = self.cohort.runs[index].label
             self.records.append({"kind": "diverged", "step": self.step, "run": label})
             self.monitor.noted(
-                f"Run {label} diverged by step {self.step}: it is frozen and has no score; the others go on."
+                f"Run {label} diverged by step {self.step}: it is given up and has no score; the others go on."
             )
         self.alive = alive
 
