@@ -72,32 +72,39 @@ def test_independent_members_are_separate_networks() -> None:
 
 @pytest.mark.parametrize("hidden", [(8,), (8, 10)])
 def test_low_rank_by_hand(hidden: tuple[int, ...]) -> None:
-    ensemble = drawn(lambda: LowRankEnsemble.init(jax.random.key(0), 6, 3, hidden, 2))
+    ensemble = jax.jit(lambda: LowRankEnsemble.init(jax.random.key(0), 6, 3, hidden, 2))()
     x = np.random.default_rng(1).normal(size=(5, 3))
     values = np.asarray(ensemble(jnp.asarray(x)))
     net = jax.tree.map(np.asarray, ensemble)
     h = x
     for layer in net.hidden:
         h = np.maximum(h @ layer.weight + layer.bias, 0)
-    width = hidden[-1]
-    assert h.shape == (5, width + 6 * 2)
+    shared = 20  # 8 or 10, and as many more as make the layer 32 wide with the 12 private ones
+    assert h.shape == (5, shared + 6 * 2)
     for k in range(6):
-        units = [*range(width), width + 2 * k, width + 2 * k + 1]
+        units = [*range(shared), shared + 2 * k, shared + 2 * k + 1]
         expected = h[:, units] @ net.readout.weight[units, k] + net.readout.bias[k]
         np.testing.assert_allclose(values[k], expected, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose((net.readout.weight[units, k] ** 2).sum(), 2, rtol=1e-12)
     assert len(np.unique(values[:, 0])) == 6
     np.testing.assert_allclose(ensemble.members(2, 4)(jnp.asarray(x)), values[2:4], rtol=1e-12)
     np.testing.assert_allclose(ensemble.members(2, 5).members(1, 3)(jnp.asarray(x)), values[3:5], rtol=1e-12)
 
 
-def test_low_rank_members_learn_on_units_of_their_own_only() -> None:
-    ensemble = drawn(lambda: LowRankEnsemble.init(jax.random.key(0), 3, 4, (8, 8), 2))
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(16, 4)))
-    gradient = jax.grad(lambda net: jnp.sum(net(x)[1]))(ensemble)
-    touched = np.flatnonzero(np.asarray(gradient.hidden[-1].weight).any(axis=0))
-    assert set(touched) <= {*range(8), 10, 11}
-    assert {10, 11} & set(touched)
-    assert not np.asarray(gradient.readout.weight)[:, [0, 2]].any()
+@pytest.mark.parametrize("part", [slice(0, 3), slice(1, 2)])
+def test_low_rank_members_learn_on_units_of_their_own_only(part: slice) -> None:
+    ensemble = jax.jit(lambda: LowRankEnsemble.init(jax.random.key(0), 3, 4, (8, 8), 2))().members(
+        part.start, part.stop
+    )
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(64, 4)))
+    column = 1 - part.start
+    gradient = jax.tree.map(np.asarray, jax.grad(lambda net: jnp.sum(net(x)[column]))(ensemble))
+    private = 26 + 2 * np.arange(3)[:, None] + np.arange(2)[None]
+    assert gradient.hidden[-1].weight[:, private[1]].any()
+    assert not gradient.hidden[-1].weight[:, private[[0, 2]].ravel()].any()
+    assert gradient.readout.weight[private[1], column].any()
+    assert not gradient.readout.weight[private[[0, 2]].ravel()].any()
+    assert not np.delete(gradient.readout.weight, column, axis=1).any()
 
 
 @pytest.mark.parametrize("stack", [(), (3,), (2, 3)])
@@ -164,3 +171,22 @@ def test_networks_begin_orthogonal_without_bias_and_different() -> None:
     np.testing.assert_allclose((last.weight**2).sum(axis=(1, 2)), [2.0, 2.0], atol=1e-12)
     assert not np.allclose(first.weight[0], first.weight[1])
     np.testing.assert_array_equal(policy.log_std, [0.0, 0.0])
+
+
+def test_near_zero_beginning() -> None:
+    """Hidden weights within 1 / sqrt(inputs) and biases of 0.1; all of the last layer within its bound."""
+    build = lambda: IndependentEnsemble.init(jax.random.key(0), 2, 64, (64, 64), last=3e-3).stacked  # noqa: E731
+    first, second, last = jax.tree.map(np.asarray, jax.jit(build)()).layers
+    for layer in (first, second):
+        np.testing.assert_array_equal(layer.bias, np.full((2, 64), 0.1))
+        assert 0.12 < np.abs(layer.weight).max() < 0.125
+    assert 2.7e-3 < np.abs(last.weight).max() < 3e-3
+    assert 0 < np.abs(last.bias).max() < 3e-3
+
+
+def test_each_member_has_an_input_of_its_own() -> None:
+    ensemble = drawn(lambda: IndependentEnsemble.init(jax.random.key(0), 3, 4, (8,)))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(3, 5, 4)))
+    values = ensemble.each(x)
+    for k in range(3):
+        np.testing.assert_allclose(values[k], ensemble(x[k])[k], rtol=1e-12)

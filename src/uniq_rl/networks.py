@@ -13,6 +13,10 @@ import numpy as np
 from jax import Array
 
 
+TILE = 32
+"""Widths a GPU multiplies without padding are multiples of this."""
+
+
 def orthogonal(key: Array, fan_in: int, fan_out: int) -> Array:
     """A matrix of orthonormal rows or columns, uniformly drawn, times sqrt(2) to make up for the ReLU's lost half.
 
@@ -58,6 +62,15 @@ def _affine_backward(saved: tuple[Array, Array], ct: Array) -> tuple[Array, Arra
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+@jax.custom_vjp
+def learning_in(weight: Array, where: Array) -> Array:
+    """The weight itself; its gradient is zero outside `where`, so that what begins as zero there remains zero."""
+    return weight
+
+
+learning_in.defvjp(lambda weight, where: (weight, where), lambda where, ct: (jnp.where(where, ct, 0), None))
+
+
 class Dense(eqx.Module):
     weight: Array
     bias: Array
@@ -65,6 +78,16 @@ class Dense(eqx.Module):
     @classmethod
     def init(cls, key: Array, fan_in: int, fan_out: int) -> Self:
         return cls(orthogonal(key, fan_in, fan_out), jnp.zeros(fan_out))
+
+    @classmethod
+    def uniform(cls, key: Array, fan_in: int, fan_out: int, bound: float, bias: float | None = None) -> Self:
+        """Weights within `bound` of zero, and biases too unless they are given."""
+        weight_key, bias_key = jax.random.split(key)
+        biases = jax.random.uniform(bias_key, (fan_out,), minval=-bound, maxval=bound)
+        return cls(
+            jax.random.uniform(weight_key, (fan_in, fan_out), minval=-bound, maxval=bound),
+            biases if bias is None else jnp.full(fan_out, bias),
+        )
 
     def __call__(self, x: Array) -> Array:
         return affine(x, self.weight, self.bias)
@@ -76,9 +99,13 @@ class MLP(eqx.Module):
     layers: tuple[Dense, ...]
 
     @classmethod
-    def init(cls, key: Array, widths: Sequence[int]) -> Self:
-        keys = jax.random.split(key, len(widths) - 1)
-        return cls(tuple(Dense.init(*args) for args in zip(keys, widths[:-1], widths[1:], strict=True)))
+    def init(cls, key: Array, widths: Sequence[int], last: float | None = None) -> Self:
+        """Orthogonal throughout, as IQL begins; or, given the bound of its `last` layer, as SAC-N and ReBRAC begin."""
+        shapes = list(zip(jax.random.split(key, len(widths) - 1), widths[:-1], widths[1:], strict=True))
+        if last is None:
+            return cls(tuple(Dense.init(*shape) for shape in shapes))
+        hidden = [Dense.uniform(*shape, bound=shape[1] ** -0.5, bias=0.1) for shape in shapes[:-1]]
+        return cls((*hidden, Dense.uniform(*shapes[-1], bound=last)))
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers[:-1]:
@@ -104,14 +131,17 @@ class IndependentEnsemble(eqx.Module):
     stacked: MLP
 
     @classmethod
-    def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int]) -> Self:
+    def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], last: float | None = None) -> Self:
         widths = (inputs, *hidden, 1)
-        return cls(jax.vmap(lambda member: MLP.init(member, widths))(jax.random.split(key, count)))
+        return cls(jax.vmap(lambda member: MLP.init(member, widths, last))(jax.random.split(key, count)))
 
     def __call__(self, x: Array) -> Array:
         # A copy of the small input for every member keeps the members' axis in front through all layers.
-        count = len(self.stacked.layers[0].bias)
-        return self.stacked(jnp.broadcast_to(x[None], (count, *x.shape)))[..., 0]
+        return self.each(jnp.broadcast_to(x[None], (len(self.stacked.layers[0].bias), *x.shape)))
+
+    def each(self, x: Array) -> Array:
+        """Every member's value of an input of its own, `[members, B, in]` to `[members, B]`."""
+        return self.stacked(x)[..., 0]
 
     def members(self, start: int, stop: int) -> "IndependentEnsemble":
         return IndependentEnsemble(jax.tree.map(lambda leaf: leaf[start:stop], self.stacked))
@@ -127,6 +157,7 @@ class LowRankEnsemble(eqx.Module):
 
     hidden: tuple[Dense, ...]
     readout: Dense
+    """Weights `[units, members]`, zero where a member does not read."""
     shared: int = eqx.field(static=True)
     """How many units of the last hidden layer all members read; the private ones follow, member by member."""
     rank: int = eqx.field(static=True)
@@ -136,29 +167,31 @@ class LowRankEnsemble(eqx.Module):
     @classmethod
     def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], rank: int) -> Self:
         *widths, last = (inputs, *hidden)
+        private = count * rank
+        shared = last + -(last + private) % TILE
         trunk_key, shared_key, own_key, readout_key = jax.random.split(key, 4)
         trunk = MLP.init(trunk_key, widths).layers if len(widths) > 1 else ()
-        shared, own = orthogonal(shared_key, widths[-1], last), orthogonal(own_key, widths[-1], count * rank)
-        weight = jnp.concatenate([shared, own], axis=1)
-        readout = jax.vmap(lambda k: orthogonal(k, last + rank, 1)[:, 0])(jax.random.split(readout_key, count)).T
-        mine = jnp.tile(readout[last:], (count, 1))
-        return cls(
-            hidden=(*trunk, Dense(weight, jnp.zeros(weight.shape[1]))),
-            readout=Dense(jnp.concatenate([readout[:last], mine]), jnp.zeros(count)),
-            shared=last,
+        units = [orthogonal(shared_key, widths[-1], shared), orthogonal(own_key, widths[-1], private)]
+        columns = jax.vmap(lambda k: orthogonal(k, shared + rank, 1)[:, 0])(jax.random.split(readout_key, count)).T
+        everywhere = jnp.concatenate([columns[:shared], jnp.tile(columns[shared:], (count, 1))])
+        net = cls(
+            hidden=(*trunk, Dense(jnp.concatenate(units, axis=1), jnp.zeros(shared + private))),
+            readout=Dense(everywhere, jnp.zeros(count)),
+            shared=shared,
             rank=rank,
         )
-
-    def __call__(self, x: Array) -> Array:
-        for layer in self.hidden:
-            x = jax.nn.relu(layer(x))
-        return affine(x, jnp.where(self.reads(), self.readout.weight, 0), self.readout.bias).T
+        return eqx.tree_at(lambda n: n.readout.weight, net, jnp.where(net.reads(), everywhere, 0))
 
     def reads(self) -> np.ndarray:
         """Which units a member reads, `[unit, member]`."""
         units, members = self.readout.weight.shape
         owner = (np.arange(units)[:, None] - self.shared) // self.rank
         return (owner < 0) | (owner == self.first + np.arange(members)[None])
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.hidden:
+            x = jax.nn.relu(layer(x))
+        return affine(x, learning_in(self.readout.weight, jnp.asarray(self.reads())), self.readout.bias).T
 
     def members(self, start: int, stop: int) -> "LowRankEnsemble":
         readout = Dense(self.readout.weight[:, start:stop], self.readout.bias[start:stop])
