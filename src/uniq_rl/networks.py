@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-
 TILE = 32
 """Widths a GPU multiplies without padding are multiples of this."""
 
