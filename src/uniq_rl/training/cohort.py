@@ -7,7 +7,7 @@ run's seed and step alone, so a run does not depend on its neighbours, on where 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +26,17 @@ from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, sto
 BODY = {"cpu": 1}
 """Updates written out in one body of the training loop, by backend; more cost compilation, which a CPU cannot spare."""
 DEFAULT_BODY = 4
+
+COMPILER = {
+    "gpu": {
+        "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+        "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE",
+        "xla_gpu_redzone_padding_bytes": 4096,
+    }
+}
+"""How training is compiled, by backend. An update is some eighty kernels of a few microseconds: as one graph, loop
+included, those that do not depend on each other overlap. Without the last, choosing the fastest kernels takes more
+memory than training (docs/performance.md)."""
 
 SAMPLE = 4096
 """States whose uncertainty is summarised in the records."""
@@ -172,12 +183,15 @@ class Cohort:
     def _scores(self, progress: Progress, fold: Fold) -> Array:
         """Nonconformity of a fold, `[runs, slots]`, in slices; infinity in the slots beyond a run's size."""
         slots = int(np.max(np.asarray(fold.size)))
+        rows_of_run = SLICE // min(len(self.runs), 8)
         if isinstance(self.store, Resident):
-            return _resident_scores(self.algorithm, progress.state, self.spec, self.store.data, fold, slots)
+            return _resident_scores(
+                self.algorithm, progress.state, self.spec, self.store.data, fold, slots, rows_of_run
+            )
         offset, size = np.asarray(fold.offset)[:, None], np.asarray(fold.size)[:, None]
         scores = []
-        for start in range(0, slots, SLICE):
-            position = start + np.arange(SLICE)[None]
+        for start in range(0, slots, rows_of_run):
+            position = start + np.arange(rows_of_run)[None]
             rows = self.store.take(offset + np.minimum(position, np.maximum(size - 1, 0)))
             scores.append(_slice_scores(self.algorithm, progress.state, self.spec, rows, jnp.asarray(position < size)))
         return jnp.concatenate(scores, axis=1)
@@ -243,6 +257,16 @@ def distribution(values: np.ndarray) -> dict[str, Any]:
         return {"edges": [], "counts": []}
     counts, edges = np.histogram(finite.astype(np.float64), bins=BINS)
     return {"edges": [float(f"{edge:.6g}") for edge in edges], "counts": counts.tolist()}
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`jax.jit` with the settings of the backend, which is not asked before the first call."""
+
+    @cache
+    def program() -> Callable[..., Any]:
+        return jax.jit(function, compiler_options=COMPILER.get(jax.default_backend()), **options)
+
+    return wraps(function)(lambda *args: program()(*args))
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -323,7 +347,7 @@ def _finite(state: State) -> Array:
     return jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]).all()
 
 
-@partial(jax.jit, static_argnames=("spec", "length", "phase"), donate_argnames="progress")
+@partial(_compiled, static_argnames=("spec", "length", "phase"), donate_argnames="progress")
 def _advance(
     algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int, phase: int
 ) -> Progress:
@@ -331,7 +355,7 @@ def _advance(
     return _advanced(algorithm, keys, spec, progress, positions, lambda positions: data[positions], phase)
 
 
-@partial(jax.jit, static_argnames=("spec", "phase"), donate_argnames="progress")
+@partial(_compiled, static_argnames=("spec", "phase"), donate_argnames="progress")
 def _advance_streamed(
     algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array, phase: int
 ) -> Progress:
@@ -344,14 +368,16 @@ def _slice_scores(algorithm: Algorithm, state: State, spec: Spec, rows: Array, v
     return jnp.where(valid, scores, jnp.inf)
 
 
-@partial(jax.jit, static_argnames=("spec", "slots"))
-def _resident_scores(algorithm: Algorithm, state: State, spec: Spec, data: Array, fold: Fold, slots: int) -> Array:
+@partial(jax.jit, static_argnames=("spec", "slots", "rows_of_run"))
+def _resident_scores(
+    algorithm: Algorithm, state: State, spec: Spec, data: Array, fold: Fold, slots: int, rows_of_run: int
+) -> Array:
     def scored(start: Array) -> Array:
-        position = start + jnp.arange(SLICE)[None]
+        position = start + jnp.arange(rows_of_run)[None]
         rows = data[fold.offset[:, None] + jnp.minimum(position, jnp.maximum(fold.size[:, None] - 1, 0))]
         return _slice_scores(algorithm, state, spec, rows, position < fold.size[:, None])
 
-    return jnp.concatenate(jax.lax.map(scored, jnp.arange(0, slots, SLICE)), axis=-1)
+    return jnp.concatenate(jax.lax.map(scored, jnp.arange(0, slots, rows_of_run)), axis=-1)
 
 
 @partial(jax.jit, donate_argnames="progress")
@@ -362,4 +388,5 @@ def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: A
 
 @partial(jax.jit, static_argnames="spec")
 def _uncertainty(algorithm: Algorithm, state: State, spec: Spec, rows: Array) -> Uncertainty:
-    return jax.vmap(lambda a, s, r: a.uncertainty(s, unpack(r, spec).obs))(algorithm, state, rows)
+    # One run after the other, so that memory does not grow with their number.
+    return jax.lax.map(lambda run: run[0].uncertainty(run[1], unpack(run[2], spec).obs), (algorithm, state, rows))

@@ -79,7 +79,7 @@ class Resident:
     """All rows on the device, once, whoever uses them."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self.data = jnp.asarray(np.concatenate(parts))
+        self.data = jax.device_put(np.concatenate(parts))
 
     @property
     def nbytes(self) -> int:
