@@ -1,13 +1,15 @@
 """Updates per second and peak device memory of UNIQ and IQL, alone and many runs in one program.
 
-    python benchmarks/throughput.py --methods uniq iql uniq-low-rank --runs 1 27 --out throughput.json
+    python benchmarks/throughput.py --methods iql uniq --runs 1 3 9 27 54 --out throughput.json
 
-Every configuration has a process of its own, so that peak memory is its own. Sizes are halfcheetah's (17 observations,
-6 actions), batch 256, on random data: speed does not depend on what the numbers are. Ratios are taken in one run.
+Every configuration has a process of its own, so that peak memory is its own. All of them compile at the same time and
+then wait for their turn, so that nothing else runs while one is timed. Sizes are halfcheetah's (17 observations, 6
+actions), batch 256, on random data: speed does not depend on what the numbers are.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -20,7 +22,12 @@ TRANSITIONS = 200_000
 def method(name: str) -> Any:
     from uniq_rl.algorithms import IQL, UNIQ
 
-    return {"iql": IQL(), "uniq": UNIQ(), "uniq-low-rank": UNIQ(ensemble="low_rank")}[name]
+    return {
+        "iql": IQL(),
+        "uniq": UNIQ(),
+        "uniq-low-rank": UNIQ(ensemble="low_rank"),
+        "uniq-independent": UNIQ(ensemble="independent"),
+    }[name]
 
 
 def synthetic(rows: int) -> Any:
@@ -43,29 +50,31 @@ def synthetic(rows: int) -> Any:
 
 
 def measure(name: str, runs: int, seconds: float) -> dict[str, Any]:
+    """Train for a while: chunks as the training loop makes them, its diagnoses included in memory, not in time."""
     import jax
 
     from uniq_rl.training.cohort import Cohort, Run
+    from uniq_rl.training.loop import CHUNK, DEFAULT_CHUNK
 
-    dataset = synthetic(TRANSITIONS)
     algorithm = method(name).budgeted(1_000_000)
-    cohort = Cohort([Run(algorithm, dataset, seed, str(seed)) for seed in range(runs)])
-    chunk = 1000 if jax.default_backend() != "cpu" else 20
+    cohort = Cohort([Run(algorithm, synthetic(TRANSITIONS), seed, str(seed)) for seed in range(runs)])
+    chunk = CHUNK.get(jax.default_backend(), DEFAULT_CHUNK)
     began = time.perf_counter()
     progress = jax.block_until_ready(cohort.advance(cohort.start(), chunk))
     compiled = time.perf_counter() - began
+    cohort.diagnose(progress)
+    progress = cohort.calibrate(progress)
+    print("ready", flush=True)
+    sys.stdin.readline()
+
     began, updates = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         progress = jax.block_until_ready(cohort.advance(progress, chunk))
         updates += chunk
     elapsed = time.perf_counter() - began
-    calibration = None
-    if cohort.interval:
-        jax.block_until_ready(cohort.calibrate(progress))
-        progress = cohort.start()
-        began = time.perf_counter()
-        jax.block_until_ready(cohort.calibrate(progress))
-        calibration = round(time.perf_counter() - began, 4)
+    began = time.perf_counter()
+    jax.block_until_ready(cohort.calibrate(progress))
+    calibration = time.perf_counter() - began
     memory = jax.devices()[0].memory_stats() or {}
     data = cohort.store.nbytes
     return {
@@ -74,7 +83,7 @@ def measure(name: str, runs: int, seconds: float) -> dict[str, Any]:
         "run_updates_per_second": round(updates * runs / elapsed, 1),
         "microseconds_per_update": round(1e6 * elapsed / updates, 1),
         "first_call_seconds": round(compiled, 1),
-        "calibration_seconds": calibration,
+        "calibration_seconds": round(calibration, 4) if cohort.interval else None,
         "peak_megabytes_beyond_data": round((memory["peak_bytes_in_use"] - data) / 1e6, 1) if memory else None,
         "data_megabytes": round(data / 1e6, 1),
     }
@@ -83,38 +92,58 @@ def measure(name: str, runs: int, seconds: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["iql", "uniq"])
-    parser.add_argument("--runs", nargs="+", type=int, default=[1, 27])
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--runs", nargs="+", type=int, default=[1, 3, 9, 27, 54])
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(measure(options.methods[0], options.runs[0], options.seconds)))
         return
-
-    from uniq_rl.training.records import commit, hardware, versions
-
-    rows = []
-    for name in options.methods:
-        for runs in options.runs:
-            command = [sys.executable, __file__, "--child", "--methods", name, "--runs", str(runs)]
-            done = subprocess.run([*command, "--seconds", str(options.seconds)], capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(done.stderr)
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-            print(rows[-1], flush=True)
+    rows = together([(name, runs) for name in options.methods for runs in options.runs], options.seconds)
     if options.out:
+        from uniq_rl.training.records import commit, hardware, versions
+
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        content = {"commit": commit(), "hardware": hardware(), "versions": versions(), "rows": rows}
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"\n{'method':16}{'runs':>5}{'updates/s':>12}{'us/update':>11}{'peak MB':>9}{'first s':>9}")
+        head = {"commit": options.commit or commit(), "hardware": hardware(), "versions": versions()}
+        options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    print(table(rows))
+
+
+def together(configurations: list[tuple[str, int]], seconds: float) -> list[dict[str, Any]]:
+    """Measure all configurations; none starts before the last one has compiled."""
+    children = []
+    for name, runs in configurations:
+        command = [sys.executable, __file__, "--child", "--methods", name, "--runs", str(runs)]
+        environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / len(configurations):.3f}", **os.environ}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+        children.append(subprocess.Popen([*command, "--seconds", str(seconds)], **pipes))
+    for child in children:
+        if child.stdout.readline().strip() != "ready":
+            for other in children:
+                other.kill()
+            sys.exit("a configuration failed; its message is above")
+    rows = []
+    for child in children:
+        rows.append(json.loads(child.communicate("go\n")[0].splitlines()[-1]))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    time_of = {(row["method"], row["runs"]): row["microseconds_per_update"] for row in rows}
+    lines = [f"\n{'method':18}{'runs':>5}{'updates/s':>11}{'us/update':>11}{': IQL':>7}{'peak MB':>9}{'first s':>9}"]
     for row in rows:
         memory = row["peak_megabytes_beyond_data"]
-        print(
-            f"{row['method']:16}{row['runs']:>5}{row['run_updates_per_second']:>12,.0f}"
-            f"{row['microseconds_per_update']:>11,.0f}{memory if memory is not None else '-':>9}"
+        iql = time_of.get(("iql", row["runs"]))
+        ratio = f"{row['microseconds_per_update'] / iql:.2f}" if iql else "-"
+        lines.append(
+            f"{row['method']:18}{row['runs']:>5}{row['run_updates_per_second']:>11,.0f}"
+            f"{row['microseconds_per_update']:>11,.1f}{ratio:>7}{memory if memory is not None else '-':>9}"
             f"{row['first_call_seconds']:>9}"
         )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
