@@ -23,10 +23,6 @@ from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
 from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, stored, unpack
 
-BODY = {"cpu": 1}
-"""Updates written out in one body of the training loop, by backend; more cost compilation, which a CPU cannot spare."""
-DEFAULT_BODY = 4
-
 COMPILER = {
     "gpu": {
         "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
@@ -193,7 +189,8 @@ class Cohort:
         for start in range(0, slots, rows_of_run):
             position = start + np.arange(rows_of_run)[None]
             rows = self.store.take(offset + np.minimum(position, np.maximum(size - 1, 0)))
-            scores.append(_slice_scores(self.algorithm, progress.state, self.spec, rows, jnp.asarray(position < size)))
+            valid = jnp.asarray(position < size)
+            scores.append(_streamed_scores(self.algorithm, progress.state, self.spec, rows, valid))
         return jnp.concatenate(scores, axis=1)
 
     def diagnose(self, progress: Progress) -> list[dict[str, Any]]:
@@ -269,7 +266,7 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     return wraps(function)(lambda *args: program()(*args))
 
 
-@partial(jax.jit, static_argnames="spec")
+@partial(_compiled, static_argnames="spec")
 def _init(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
     # One run after the other: compiles faster than all at once, and happens only once.
     return jax.lax.map(lambda run: run[0].init(jax.random.fold_in(run[1], 0), spec), (algorithm, keys))
@@ -296,25 +293,18 @@ def _batch_positions(fold: Fold, keys: Array, start: int, batch_size: int, count
 
 
 def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, rows: Array, phase: int) -> Progress:
-    """Some updates in a row, `rows` of each run's batches `[updates, runs, batch, width]`, written out one by one.
-
-    Several in one body of a loop save copies between iterations and launches. Metrics are those of the last whole
-    update: the others' are never computed.
-    """
+    """One update of every run, each on its own batch of `rows`; metrics count when it is a whole one."""
     cycle = len(algorithm.cycle())
-    reported = max((i for i in range(len(rows)) if (phase + i) % cycle == cycle - 1), default=None)
-    state, step, sums = progress.state, progress.step, progress.metrics
-    for i in range(len(rows)):
 
-        def update(algorithm: Algorithm, state: State, rows: Array, key: Array, i: int = i) -> tuple[State, Metrics]:
-            one = algorithm.cycle()[(phase + i) % cycle]
-            return one(state, unpack(rows, spec), _step_keys(key, step + i)[1])
+    def update(algorithm: Algorithm, state: State, rows: Array, key: Array) -> tuple[State, Metrics]:
+        return algorithm.cycle()[phase % cycle](state, unpack(rows, spec), _step_keys(key, progress.step)[1])
 
-        state, metrics = jax.vmap(update)(algorithm, state, rows[i], keys)
-        if i == reported:
-            sums = sums + jnp.stack([metrics[name] for name in sorted(metrics)], axis=-1)
-    counted = progress.updates + (reported is not None)
-    return Progress(state, progress.diverged, sums, counted, step + len(rows))
+    state, metrics = jax.vmap(update)(algorithm, progress.state, rows, keys)
+    progress = progress._replace(state=state, step=progress.step + 1)
+    if phase % cycle < cycle - 1:
+        return progress
+    sums = progress.metrics + jnp.stack([metrics[name] for name in sorted(metrics)], axis=-1)
+    return progress._replace(metrics=sums, updates=progress.updates + 1)
 
 
 def _advanced(
@@ -326,17 +316,16 @@ def _advanced(
     rows_of: Callable[[Array], Array],
     phase: int,
 ) -> Progress:
-    """One update for every entry of `batches`, a body of them at a time."""
+    """One update for every entry of `batches`. The updates of a cycle are written out, so that none is a branch."""
     cycle = len(algorithm.cycle())
-    most = -(-BODY.get(jax.default_backend(), DEFAULT_BODY) // cycle) * cycle
-    body = next((size for size in range(most, 0, -cycle) if len(batches) % size == 0), cycle)
-    whole = len(batches) // body * body
+    whole = len(batches) // cycle * cycle
 
     def updates(progress: Progress, batches: Array) -> tuple[Progress, None]:
-        return _updated(algorithm, keys, spec, progress, rows_of(batches), phase), None
+        for i in range(len(batches)):
+            progress = _updated(algorithm, keys, spec, progress, rows_of(batches[i]), phase + i)
+        return progress, None
 
-    many = batches[:whole].reshape(-1, body, *batches.shape[1:])
-    progress = jax.lax.scan(updates, progress, many)[0]
+    progress = jax.lax.scan(updates, progress, batches[:whole].reshape(-1, cycle, *batches.shape[1:]))[0]
     if whole < len(batches):
         progress = updates(progress, batches[whole:])[0]
     return progress._replace(diverged=progress.diverged | ~jax.vmap(_finite)(progress.state))
@@ -362,31 +351,33 @@ def _advance_streamed(
     return _advanced(algorithm, keys, spec, progress, rows, lambda rows: rows, phase)
 
 
-@partial(jax.jit, static_argnames="spec")
-def _slice_scores(algorithm: Algorithm, state: State, spec: Spec, rows: Array, valid: Array) -> Array:
+def _scores(algorithm: Algorithm, state: State, spec: Spec, rows: Array, valid: Array) -> Array:
     scores = jax.vmap(lambda a, s, r: a.nonconformity(s, unpack(r, spec)))(algorithm, state, rows)
     return jnp.where(valid, scores, jnp.inf)
 
 
-@partial(jax.jit, static_argnames=("spec", "slots", "rows_of_run"))
+_streamed_scores = _compiled(_scores, static_argnames="spec")
+
+
+@partial(_compiled, static_argnames=("spec", "slots", "rows_of_run"))
 def _resident_scores(
     algorithm: Algorithm, state: State, spec: Spec, data: Array, fold: Fold, slots: int, rows_of_run: int
 ) -> Array:
     def scored(start: Array) -> Array:
         position = start + jnp.arange(rows_of_run)[None]
         rows = data[fold.offset[:, None] + jnp.minimum(position, jnp.maximum(fold.size[:, None] - 1, 0))]
-        return _slice_scores(algorithm, state, spec, rows, position < fold.size[:, None])
+        return _scores(algorithm, state, spec, rows, position < fold.size[:, None])
 
     return jnp.concatenate(jax.lax.map(scored, jnp.arange(0, slots, rows_of_run)), axis=-1)
 
 
-@partial(jax.jit, donate_argnames="progress")
+@partial(_compiled, donate_argnames="progress")
 def _calibrate(algorithm: Algorithm, progress: Progress, scores: Array, ranks: Array) -> Progress:
     q_hat = jax.vmap(conformal_quantile)(scores, ranks)
     return progress._replace(state=jax.vmap(lambda a, s, q: a.recalibrated(s, q))(algorithm, progress.state, q_hat))
 
 
-@partial(jax.jit, static_argnames="spec")
+@partial(_compiled, static_argnames="spec")
 def _uncertainty(algorithm: Algorithm, state: State, spec: Spec, rows: Array) -> Uncertainty:
     # One run after the other, so that memory does not grow with their number.
     return jax.lax.map(lambda run: run[0].uncertainty(run[1], unpack(run[2], spec).obs), (algorithm, state, rows))
