@@ -193,24 +193,27 @@ class Cohort:
             scores.append(_streamed_scores(self.algorithm, progress.state, self.spec, rows, valid))
         return jnp.concatenate(scores, axis=1)
 
-    def diagnose(self, progress: Progress) -> list[dict[str, Any]]:
+    def diagnose(self, progress: Progress, distributions: bool = True) -> list[dict[str, Any]]:
         """Per run, how calibration stands: `q_hat`, coverage on unseen episodes, what the controller makes of it."""
         if not self.algorithm.knows_uncertainty:
             return []
         q_hat = np.asarray(progress.state.q_hat)
         covered = self._coverage(progress)
         uncertainty = jax.device_get(_uncertainty(self.algorithm, progress.state, self.spec, self._sample()))
-        return [
+        diagnoses: list[dict[str, Any]] = [
             {
                 "q_hat": None if self.interval is None else float(q_hat[i]),
                 "coverage": covered[i],
                 "u_above_1": float(np.mean(uncertainty.u[i] > 1)),
-                "distributions": {
-                    name: distribution(getattr(uncertainty, name)[i]) for name in ("sigma", "u", "tau", "delta")
-                },
             }
             for i in range(len(self.runs))
         ]
+        if distributions:
+            for i, diagnosis in enumerate(diagnoses):
+                diagnosis["distributions"] = {
+                    name: distribution(getattr(uncertainty, name)[i]) for name in ("sigma", "u", "tau", "delta")
+                }
+        return diagnoses
 
     def _coverage(self, progress: Progress) -> list[float | None]:
         """Share of the held-out rows that `q_hat` covers; None for runs without such a fold."""

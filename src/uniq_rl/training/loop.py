@@ -263,12 +263,13 @@ class _Session:
     def advance_to(self, end: int) -> None:
         self.progress = self.cohort.advance(self.progress, end - self.step)
         self.step = end
-        if self.cohort.interval and end % self.cohort.interval == 0:
+        calibrates = self.cohort.interval is not None and end % self.cohort.interval == 0
+        if calibrates:
             self.progress = self.cohort.calibrate(self.progress)
         self.watch_for_divergence()
         if self.plan.logs_at(end):
             self.record_metrics()
-        if self.plan.logs_at(end) or self.plan.evaluates_at(end):
+        if calibrates or self.plan.evaluates_at(end):
             self.record_calibration(end)
         self.monitor.advanced(end)
         if self.pending and self.pending.done():
@@ -299,12 +300,8 @@ class _Session:
         self.progress = self.progress._replace(metrics=zeros, updates=jnp.zeros_like(self.progress.updates))
 
     def record_calibration(self, step: int) -> None:
-        with_distributions = step == 0 or self.plan.evaluates_at(step)
-        for run, diagnosis, alive in zip(
-            self.cohort.runs, self.cohort.diagnose(self.progress), self.alive, strict=False
-        ):
-            if not with_distributions:
-                del diagnosis["distributions"]
+        diagnoses = self.cohort.diagnose(self.progress, distributions=step == 0 or self.plan.evaluates_at(step))
+        for run, diagnosis, alive in zip(self.cohort.runs, diagnoses, self.alive, strict=False):
             if alive:
                 self.records.append({"kind": "calibration", "step": step, "run": run.label, **diagnosis})
 
