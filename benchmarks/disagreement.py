@@ -44,7 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--ranks", nargs="+", type=int, default=[8])
+    parser.add_argument("--tasks", nargs="+", default=["hopper", "walker2d", "halfcheetah"])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[64])
     parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -55,7 +56,10 @@ def main() -> None:
     methods = {"independent": UNIQ(ensemble="independent")}
     methods |= {f"low-rank {rank}": UNIQ(ensemble="low_rank", rank=rank) for rank in options.ranks}
     rows: list[dict[str, Any]] = []
-    for tasks in COHORTS:
+    for group in COHORTS:
+        tasks = [task for task in group if task in options.tasks]
+        if not tasks:
+            continue
         sets = {task: suite.make(f"suite/{task}-medium", size=TRAINED) for task in tasks}
         looked_at = {task: states(task) for task in tasks}
         for name, method in methods.items():

@@ -20,7 +20,11 @@ import jax
 import pytest
 from hypothesis import settings
 
+from uniq_rl.training import cohort
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Compile as for a GPU: a CPU ignores what the settings say, but JAX refuses them wherever it would refuse them there.
+cohort.COMPILER["cpu"] = cohort.COMPILER["gpu"]
 settings.register_profile("uniq-rl", derandomize=True, deadline=None)
 settings.load_profile("uniq-rl")
 

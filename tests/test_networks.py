@@ -70,22 +70,25 @@ def test_independent_members_are_separate_networks() -> None:
     assert count_parameters(ensemble) == 6 * (3 * 8 + 8 + 8 * 8 + 8 + 8 + 1)
 
 
-@pytest.mark.parametrize("hidden", [(8,), (8, 10)])
+@pytest.mark.parametrize("hidden", [(8,), (8, 10), (8, 6, 10)])
 def test_low_rank_by_hand(hidden: tuple[int, ...]) -> None:
-    ensemble = jax.jit(lambda: LowRankEnsemble.init(jax.random.key(0), 6, 3, hidden, 2))()
+    ensemble = jax.jit(lambda: LowRankEnsemble.init(jax.random.key(0), 6, 3, hidden, 4))()
     x = np.random.default_rng(1).normal(size=(5, 3))
     values = np.asarray(ensemble(jnp.asarray(x)))
     net = jax.tree.map(np.asarray, ensemble)
     h = x
     for layer in net.hidden:
         h = np.maximum(h @ layer.weight + layer.bias, 0)
-    shared = 20  # 8 or 10, and as many more as make the layer 32 wide with the 12 private ones
-    assert h.shape == (5, shared + 6 * 2)
+    assert len(net.hidden) == len(hidden)
+    assert h.shape == (5, 6 * 4)
     for k in range(6):
-        units = [*range(shared), shared + 2 * k, shared + 2 * k + 1]
-        expected = h[:, units] @ net.readout.weight[units, k] + net.readout.bias[k]
+        own = slice(4 * k, 4 * k + 4)
+        expected = h[:, own] @ net.readout.weight[own, k] + net.readout.bias[k]
         np.testing.assert_allclose(values[k], expected, rtol=1e-11, atol=1e-12)
-        np.testing.assert_allclose((net.readout.weight[units, k] ** 2).sum(), 2, rtol=1e-12)
+        np.testing.assert_allclose((net.readout.weight[own, k] ** 2).sum(), 2, rtol=1e-12)
+        gram = net.hidden[-1].weight[:, own].T @ net.hidden[-1].weight[:, own]
+        if len(hidden) > 1:
+            np.testing.assert_allclose(gram, 2 * np.eye(4), atol=1e-12)
     assert len(np.unique(values[:, 0])) == 6
     np.testing.assert_allclose(ensemble.members(2, 4)(jnp.asarray(x)), values[2:4], rtol=1e-12)
     np.testing.assert_allclose(ensemble.members(2, 5).members(1, 3)(jnp.asarray(x)), values[3:5], rtol=1e-12)
@@ -99,11 +102,12 @@ def test_low_rank_members_learn_on_units_of_their_own_only(part: slice) -> None:
     x = jnp.asarray(np.random.default_rng(1).normal(size=(64, 4)))
     column = 1 - part.start
     gradient = jax.tree.map(np.asarray, jax.grad(lambda net: jnp.sum(net(x)[column]))(ensemble))
-    private = 26 + 2 * np.arange(3)[:, None] + np.arange(2)[None]
-    assert gradient.hidden[-1].weight[:, private[1]].any()
-    assert not gradient.hidden[-1].weight[:, private[[0, 2]].ravel()].any()
-    assert gradient.readout.weight[private[1], column].any()
-    assert not gradient.readout.weight[private[[0, 2]].ravel()].any()
+    others = [0, 1, 4, 5]
+    assert gradient.hidden[0].weight.any()
+    assert gradient.hidden[-1].weight[:, 2:4].any()
+    assert not gradient.hidden[-1].weight[:, others].any()
+    assert gradient.readout.weight[2:4, column].any()
+    assert not gradient.readout.weight[others].any()
     assert not np.delete(gradient.readout.weight, column, axis=1).any()
 
 

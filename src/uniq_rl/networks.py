@@ -12,9 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-TILE = 32
-"""Widths a GPU multiplies without padding are multiples of this."""
-
 
 def orthogonal(key: Array, fan_in: int, fan_out: int) -> Array:
     """A matrix of orthonormal rows or columns, uniformly drawn, times sqrt(2) to make up for the ReLU's lost half.
@@ -147,45 +144,37 @@ class IndependentEnsemble(eqx.Module):
 
 
 class LowRankEnsemble(eqx.Module):
-    """One network with an output per member, whose last hidden layer has `rank` more units for each of them.
+    """Heads of low rank on shared features: of the last hidden layer each member has `rank` units, the others are common.
 
-    Every member reads the units that all share with weights of its own, and besides them only its own `rank` units:
-    its private part of the last layer is a matrix of that rank. So members cost a few units instead of a network
-    each, and still differ in what they see of an input, which is what lets them disagree.
+    The last hidden layers of all members are one layer, `rank` units after `rank` units, and the readout is zero but
+    where a member reads its own: so members cost a few units instead of a network each, and still see different
+    features of an input, which is what lets them disagree.
     """
 
     hidden: tuple[Dense, ...]
     readout: Dense
-    """Weights `[units, members]`, zero where a member does not read."""
-    shared: int = eqx.field(static=True)
-    """How many units of the last hidden layer all members read; the private ones follow, member by member."""
+    """Weights `[units, members]`."""
     rank: int = eqx.field(static=True)
     first: int = eqx.field(static=True, default=0)
     """Which member the first column of `readout` belongs to."""
 
     @classmethod
     def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], rank: int) -> Self:
-        *widths, last = (inputs, *hidden)
-        private = count * rank
-        shared = last + -(last + private) % TILE
-        trunk_key, shared_key, own_key, readout_key = jax.random.split(key, 4)
-        trunk = MLP.init(trunk_key, widths).layers if len(widths) > 1 else ()
-        units = [orthogonal(shared_key, widths[-1], shared), orthogonal(own_key, widths[-1], private)]
-        columns = jax.vmap(lambda k: orthogonal(k, shared + rank, 1)[:, 0])(jax.random.split(readout_key, count)).T
-        everywhere = jnp.concatenate([columns[:shared], jnp.tile(columns[shared:], (count, 1))])
-        net = cls(
-            hidden=(*trunk, Dense(jnp.concatenate(units, axis=1), jnp.zeros(shared + private))),
-            readout=Dense(everywhere, jnp.zeros(count)),
-            shared=shared,
+        shared_key, own_key, readout_key = jax.random.split(key, 3)
+        widths = (inputs, *hidden[:-1])
+        shared = MLP.init(shared_key, widths).layers if len(widths) > 1 else ()
+        own = jax.vmap(lambda k: orthogonal(k, widths[-1], rank))(jax.random.split(own_key, count))
+        columns = jax.vmap(lambda k: orthogonal(k, rank, 1)[:, 0])(jax.random.split(readout_key, count))
+        return cls(
+            hidden=(*shared, Dense(own.swapaxes(0, 1).reshape(widths[-1], -1), jnp.zeros(count * rank))),
+            readout=Dense(jax.vmap(jnp.diag, out_axes=1)(columns.T).reshape(-1, count), jnp.zeros(count)),
             rank=rank,
         )
-        return eqx.tree_at(lambda n: n.readout.weight, net, jnp.where(net.reads(), everywhere, 0))
 
     def reads(self) -> np.ndarray:
         """Which units a member reads, `[unit, member]`."""
         units, members = self.readout.weight.shape
-        owner = (np.arange(units)[:, None] - self.shared) // self.rank
-        return (owner < 0) | (owner == self.first + np.arange(members)[None])
+        return np.arange(units)[:, None] // self.rank == self.first + np.arange(members)[None]
 
     def __call__(self, x: Array) -> Array:
         for layer in self.hidden:
@@ -194,7 +183,7 @@ class LowRankEnsemble(eqx.Module):
 
     def members(self, start: int, stop: int) -> "LowRankEnsemble":
         readout = Dense(self.readout.weight[:, start:stop], self.readout.bias[start:stop])
-        return LowRankEnsemble(self.hidden, readout, self.shared, self.rank, self.first + start)
+        return LowRankEnsemble(self.hidden, readout, self.rank, self.first + start)
 
 
 EnsembleKind = Literal["independent", "low_rank"]

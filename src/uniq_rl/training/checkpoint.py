@@ -46,5 +46,4 @@ def position(folder: Path) -> Position | None:
 
 
 def load(folder: Path, cohort: Cohort) -> Progress:
-    template = jax.eval_shape(cohort.start)
-    return jax.tree.map(jnp.asarray, load_tree(folder / NAME, template))
+    return jax.tree.map(jnp.asarray, load_tree(folder / NAME, cohort.template()))

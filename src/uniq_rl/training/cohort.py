@@ -144,15 +144,21 @@ class Cohort:
 
     def start(self) -> Progress:
         """The state before the first update, calibrated."""
+        return self.calibrate(self._untrained(_init))
+
+    def template(self) -> Progress:
+        """The shapes of all that training changes, without the work."""
+        return jax.eval_shape(lambda: self._untrained(_initial))
+
+    def _untrained(self, init: Callable[..., State]) -> Progress:
         count = len(self.runs)
-        progress = Progress(
-            state=_init(self.algorithm, self.keys, self.spec),
+        return Progress(
+            state=init(self.algorithm, self.keys, self.spec),
             diverged=jnp.zeros(count, bool),
             metrics=jnp.zeros((count, len(self.metric_names))),
             updates=jnp.zeros((), jnp.int32),
             step=jnp.zeros((), jnp.int32),
         )
-        return self.calibrate(progress)
 
     def advance(self, progress: Progress, length: int) -> Progress:
         """`length` updates in one compiled call, or a few when the data are streamed; `progress` is consumed."""
@@ -269,10 +275,12 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     return wraps(function)(lambda *args: program()(*args))
 
 
-@partial(_compiled, static_argnames="spec")
-def _init(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
+def _initial(algorithm: Algorithm, keys: Array, spec: Spec) -> State:
     # One run after the other: compiles faster than all at once, and happens only once.
     return jax.lax.map(lambda run: run[0].init(jax.random.fold_in(run[1], 0), spec), (algorithm, keys))
+
+
+_init = _compiled(_initial, static_argnames="spec")
 
 
 def _step_keys(key: Array, step: Array | int) -> tuple[Array, Array]:
