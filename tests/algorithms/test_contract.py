@@ -85,8 +85,8 @@ def trained(request: pytest.FixtureRequest) -> Trained:
 def test_shapes_and_types(trained: Trained) -> None:
     algorithm = small(trained.method)
     state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), SPEC))
-    wide, narrow = jnp.zeros((32, 2)), jnp.zeros(32)
-    batch = Batch(wide, jnp.zeros((32, 1)), narrow, wide, narrow)
+    wide, action, narrow = jnp.zeros((32, 2)), jnp.zeros((32, 1)), jnp.zeros(32)
+    batch = Batch(wide, action, narrow, wide, narrow, action if algorithm.wants_next_action else None)
     after, metrics = jax.eval_shape(lambda s: algorithm.update(s, batch, jax.random.key(0)), state)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
