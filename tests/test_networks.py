@@ -14,6 +14,7 @@ from uniq_rl.networks import (
     EnsembleKind,
     GaussianPolicy,
     IndependentEnsemble,
+    LayerNorm,
     LowRankEnsemble,
     affine,
     count_parameters,
@@ -55,6 +56,31 @@ def test_mlp_by_hand() -> None:
     x = np.array([[1.0, -2.0], [0.5, 4.0]])
     expected = np.maximum(x @ first.weight + first.bias, 0) @ last.weight + last.bias
     np.testing.assert_allclose(mlp(jnp.asarray(x)), expected, rtol=1e-13)
+
+
+def test_layer_norm_after_the_activation() -> None:
+    """Of stacked networks, each row of each member by itself; the last layer is plain."""
+    ensemble = drawn(lambda: IndependentEnsemble.init(jax.random.key(0), 2, 3, (8, 6), last=3e-3, layer_norm=True))
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    values = np.asarray(ensemble(jnp.asarray(x)))
+    net = jax.tree.map(np.asarray, ensemble.stacked)
+    assert len(net.norms) == 2
+    for k in range(2):
+        h = x
+        for layer, normed in zip(net.layers[:-1], net.norms, strict=True):
+            h = np.maximum(h @ layer.weight[k] + layer.bias[k], 0)
+            h = (h - h.mean(axis=1, keepdims=True)) / np.sqrt(h.var(axis=1, keepdims=True) + 1e-6)
+            h = h * normed.scale[k] + normed.offset[k]
+        expected = h @ net.layers[-1].weight[k] + net.layers[-1].bias[k]
+        np.testing.assert_allclose(values[k], expected[:, 0], rtol=1e-11, atol=1e-12)
+
+
+def test_layer_norm_begins_as_plain_standardisation() -> None:
+    np.testing.assert_allclose(
+        LayerNorm.init(4)(jnp.array([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]])),
+        [np.array([-2, -1, 0, 3]) / np.sqrt(3.5 + 1e-6), [0.0, 0.0, 0.0, 0.0]],
+        rtol=1e-12,
+    )
 
 
 def test_independent_members_are_separate_networks() -> None:

@@ -89,23 +89,45 @@ class Dense(eqx.Module):
         return affine(x, self.weight, self.bias)
 
 
+class LayerNorm(eqx.Module):
+    """Every row to mean 0 and variance 1 over its units; then a learned scale and offset of each unit."""
+
+    scale: Array
+    offset: Array
+
+    @classmethod
+    def init(cls, width: int) -> Self:
+        return cls(jnp.ones(width), jnp.zeros(width))
+
+    def __call__(self, x: Array) -> Array:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+        standardised = centred * jax.lax.rsqrt(variance + 1e-6)
+        return standardised * self.scale[..., None, :] + self.offset[..., None, :]
+
+
 class MLP(eqx.Module):
     """ReLU between the layers, none after the last. With stacked layers it maps a stack of batches."""
 
     layers: tuple[Dense, ...]
+    norms: tuple[LayerNorm, ...] = ()
+    """One after every ReLU, or none at all."""
 
     @classmethod
-    def init(cls, key: Array, widths: Sequence[int], last: float | None = None) -> Self:
+    def init(cls, key: Array, widths: Sequence[int], last: float | None = None, layer_norm: bool = False) -> Self:
         """Orthogonal throughout, as IQL begins; or, given the bound of its `last` layer, as SAC-N and ReBRAC begin."""
         shapes = list(zip(jax.random.split(key, len(widths) - 1), widths[:-1], widths[1:], strict=True))
+        norms = tuple(LayerNorm.init(width) for width in widths[1:-1]) if layer_norm else ()
         if last is None:
-            return cls(tuple(Dense.init(*shape) for shape in shapes))
+            return cls(tuple(Dense.init(*shape) for shape in shapes), norms)
         hidden = [Dense.uniform(*shape, bound=shape[1] ** -0.5, bias=0.1) for shape in shapes[:-1]]
-        return cls((*hidden, Dense.uniform(*shapes[-1], bound=last)))
+        return cls((*hidden, Dense.uniform(*shapes[-1], bound=last)), norms)
 
     def __call__(self, x: Array) -> Array:
-        for layer in self.layers[:-1]:
+        for i, layer in enumerate(self.layers[:-1]):
             x = jax.nn.relu(layer(x))
+            if self.norms:
+                x = self.norms[i](x)
         return self.layers[-1](x)
 
 
@@ -127,9 +149,17 @@ class IndependentEnsemble(eqx.Module):
     stacked: MLP
 
     @classmethod
-    def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], last: float | None = None) -> Self:
+    def init(
+        cls,
+        key: Array,
+        count: int,
+        inputs: int,
+        hidden: Sequence[int],
+        last: float | None = None,
+        layer_norm: bool = False,
+    ) -> Self:
         widths = (inputs, *hidden, 1)
-        return cls(jax.vmap(lambda member: MLP.init(member, widths, last))(jax.random.split(key, count)))
+        return cls(jax.vmap(lambda member: MLP.init(member, widths, last, layer_norm))(jax.random.split(key, count)))
 
     def __call__(self, x: Array) -> Array:
         # A copy of the small input for every member keeps the members' axis in front through all layers.
@@ -203,8 +233,8 @@ class DeterministicPolicy(eqx.Module):
     mean: MLP
 
     @classmethod
-    def init(cls, key: Array, obs_dim: int, action_dim: int, hidden: Sequence[int]) -> Self:
-        return cls(MLP.init(key, (obs_dim, *hidden, action_dim)))
+    def init(cls, key: Array, obs_dim: int, action_dim: int, hidden: Sequence[int], last: float | None = None) -> Self:
+        return cls(MLP.init(key, (obs_dim, *hidden, action_dim), last))
 
     def mode(self, obs: Array) -> Array:
         return jnp.tanh(self.mean(obs))

@@ -1,4 +1,4 @@
-"""IQL and UNIQ once more, in NumPy, with gradients worked out by hand: one network at a time, nothing stacked or fused.
+"""Methods once more, in NumPy, with gradients worked out by hand: one network at a time, nothing stacked or fused.
 
 Written from the papers' equations (and FIELD section 3), not from the library.
 """
@@ -55,6 +55,15 @@ def backward(parameters: list[Array], inputs: list[Array], slope: Array) -> list
         gradients = [inputs[i // 2].T @ slope, slope.sum(axis=0), *gradients]
         slope = (slope @ parameters[i].T) * (inputs[i // 2] > 0)
     return gradients
+
+
+def input_slope(parameters: list[Array], inputs: list[Array], slope: Array) -> Array:
+    """Slope of the loss in the network's input, given its slope in the output."""
+    for i in reversed(range(0, len(parameters), 2)):
+        slope = slope @ parameters[i].T
+        if i:
+            slope = slope * (inputs[i // 2] > 0)
+    return slope
 
 
 def value(parameters: list[Array], x: Array) -> Array:
@@ -180,6 +189,59 @@ class Reference:
         return np.abs(backup - here.mean(axis=0))
 
 
+@dataclass
+class DelayedReference:
+    """TD3+BC, and ReBRAC without LayerNorm."""
+
+    settings: Any
+    """A `TD3BC` or a `ReBRAC`, read for its numbers only."""
+    actor: Adam
+    critics: list[Adam]
+    target_actor: list[Array]
+    target_critics: list[list[Array]]
+
+    def update_critics(self, batch: Any, noise: Array) -> dict[str, float]:
+        """`noise` is standard normal, one number per row and action dimension."""
+        s = self.settings
+        noise = np.clip(s.policy_noise * noise, -s.noise_clip, s.noise_clip)
+        action = np.clip(np.tanh(forward(self.target_actor, batch.next_obs)[0]) + noise, -1, 1)
+        next_obs_action = np.concatenate([batch.next_obs, action], axis=1)
+        next_value = np.min([value(net, next_obs_action) for net in self.target_critics], axis=0)
+        if s.name == "rebrac":
+            known = ~np.isnan(batch.next_action[:, 0])
+            next_value[known] -= s.beta2 * ((action - batch.next_action) ** 2).sum(axis=1)[known]
+        target = batch.reward + s.gamma * batch.mask * next_value
+        obs_action = np.concatenate([batch.obs, batch.action], axis=1)
+        return {"critic_loss": sum(critic_step(c, obs_action, target, s.learning_rate) for c in self.critics)}
+
+    def update(self, batch: Any, noise: Array) -> dict[str, float]:
+        s = self.settings
+        rows, width = batch.action.shape
+        metrics = self.update_critics(batch, noise)
+        z, inputs = forward(self.actor.parameters, batch.obs)
+        action = np.tanh(z)
+        distance = action - batch.action
+        obs_action = np.concatenate([batch.obs, action], axis=1)
+        asked = self.critics[:1] if s.name == "td3_bc" else self.critics
+        passes = [forward(critic.parameters, obs_action) for critic in asked]
+        every_q = np.stack([out[:, 0] for out, _ in passes])
+        q = every_q.min(axis=0)
+        scale = np.abs(q).mean()
+        if s.name == "td3_bc":
+            slope_q, slope_action = -s.alpha / scale / rows, 2 * distance / (rows * width)
+            loss = -s.alpha / scale * q.mean() + (distance**2).mean()
+        else:
+            slope_q, slope_action = -1 / scale / rows, 2 * s.beta1 * distance / rows
+            loss = (s.beta1 * (distance**2).sum(axis=1) - q / scale).mean()
+        for critic, (_, critic_inputs), own in zip(asked, passes, every_q, strict=True):
+            slope = np.where(own == q, slope_q, 0.0)[:, None]
+            slope_action = slope_action + input_slope(critic.parameters, critic_inputs, slope)[:, -width:]
+        self.actor.step(backward(self.actor.parameters, inputs, slope_action * (1 - action**2)), s.learning_rate)
+        average([self.target_actor], [self.actor], s.ema)
+        average(self.target_critics, self.critics, s.ema)
+        return metrics | {"actor_loss": loss, "q": q.mean(), "distance": (distance**2).mean()}
+
+
 def networks_of(ensemble: Any) -> list[list[Array]]:
     """The members of an `IndependentEnsemble`, each as `[W, b, W, b, ...]`."""
 
@@ -193,4 +255,4 @@ def networks_of(ensemble: Any) -> list[list[Array]]:
 
 def actor_of(policy: Any) -> list[Array]:
     layers = [np.array(p) for layer in policy.mean.layers for p in (layer.weight, layer.bias)]
-    return [*layers, np.array(policy.log_std)]
+    return [*layers, np.array(policy.log_std)] if hasattr(policy, "log_std") else layers

@@ -85,13 +85,15 @@ def trained(request: pytest.FixtureRequest) -> Trained:
 def test_shapes_and_types(trained: Trained) -> None:
     algorithm = small(trained.method)
     state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), SPEC))
-    wide, narrow = jnp.zeros((32, 2)), jnp.zeros(32)
-    batch = Batch(wide, jnp.zeros((32, 1)), narrow, wide, narrow)
-    after, metrics = jax.eval_shape(lambda s: algorithm.update(s, batch, jax.random.key(0)), state)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
-        assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        assert x.dtype in (np.float32, np.int32)
+    wide, action, narrow = jnp.zeros((32, 2)), jnp.zeros((32, 1)), jnp.zeros(32)
+    batch = Batch(wide, action, narrow, wide, narrow, action if algorithm.wants_next_action else None)
+    assert algorithm.cycle()[-1] == algorithm.update, "the whole update comes last: its metrics are reported"
+    for one in algorithm.cycle():
+        after, metrics = jax.eval_shape(lambda s, one=one: one(s, batch, jax.random.key(0)), state)
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            assert x.dtype in (np.float32, np.int32)
     assert {(leaf.shape, leaf.dtype) for leaf in metrics.values()} == {((), np.dtype(np.float32))}
     assert trained.progress.metrics.shape == (4, len(metrics))
     assert np.isfinite(trained.progress.metrics).all()

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import Adam, Reference, actor_of, networks_of
+from reference import Adam, DelayedReference, Reference, actor_of, networks_of
 
 from probes import drawn
-from uniq_rl.algorithms import IQL, UNIQ, Algorithm, Batch, Spec
+from uniq_rl.algorithms import IQL, TD3BC, UNIQ, Algorithm, Batch, ReBRAC, Spec
 from uniq_rl.algorithms.base import Learner
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -45,7 +45,7 @@ def random_batch(seed: int, rows: int = 16) -> Batch:
 
 
 def as_numpy(batch: Batch) -> Batch:
-    return Batch(*(np.asarray(column) for column in batch))
+    return jax.tree.map(np.asarray, batch)
 
 
 def same(parameters: list[list[np.ndarray]], learners: list[Any]) -> None:
@@ -92,6 +92,42 @@ def test_iql() -> None:
     for part in ("value", "critic", "actor"):
         assert moved(getattr(begin, part).net, getattr(state, part).net), part
     assert moved(begin.target_critic, state.target_critic)
+
+
+DELAYED: dict[str, Any] = {"hidden": (7, 5), "learning_rate": 0.01, "ema": 0.1, "gamma": 0.9, "policy_noise": 0.4}
+steps = [jax.jit(lambda algorithm, *args, i=i: algorithm.cycle()[i](*args)) for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [TD3BC(**DELAYED), ReBRAC(**DELAYED, layer_norm=False, beta1=0.3, beta2=0.7)],
+    ids=lambda algorithm: algorithm.name,
+)
+def test_delayed_actor(algorithm: TD3BC | ReBRAC) -> None:
+    """Two whole cycles: critics alone, then everything, twice over."""
+    begin = state = random_state(algorithm, seed=3)
+    reference = DelayedReference(
+        algorithm,
+        actor=Adam(actor_of(state.actor.net)),
+        critics=[Adam(net) for net in networks_of(state.critic.net)],
+        target_actor=actor_of(state.target_actor),
+        target_critics=networks_of(state.target_critic),
+    )
+    for i in range(4):
+        batch, key = random_batch(i), jax.random.key(i)
+        next_action = np.random.default_rng(i).uniform(-1, 1, batch.action.shape)
+        next_action[:3] = np.nan
+        batch = batch._replace(next_action=jnp.asarray(next_action))
+        noise = np.asarray(jax.random.normal(key, batch.action.shape))
+        assert (np.abs(algorithm.policy_noise * noise) > algorithm.noise_clip).any(), "some noise is clipped"
+        state, metrics = steps[i % 2](algorithm, state, batch, key)
+        agree(metrics, (reference.update if i % 2 else reference.update_critics)(as_numpy(batch), noise))
+        same(networks_of(state.critic.net), reference.critics)
+        same([actor_of(state.actor.net)], [reference.actor])
+        same([actor_of(state.target_actor)], [reference.target_actor])
+        same(networks_of(state.target_critic), reference.target_critics)
+    for name, before, after in zip(begin._fields, begin, state, strict=True):
+        assert moved(before, after), name
 
 
 VARIANTS = [

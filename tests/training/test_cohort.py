@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from uniq_rl.algorithms import IQL, UNIQ, Algorithm, Batch, Spec, Uncertainty
+from uniq_rl.algorithms import IQL, UNIQ, Algorithm, Batch, ReBRAC, Spec, Uncertainty
 from uniq_rl.algorithms.base import static
 from uniq_rl.conservatism import conformal_rank
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
+from uniq_rl.training import cohort as cohort_module
 from uniq_rl.training import rows as rows_module
 from uniq_rl.training.cohort import Cohort, Progress, Run, distribution
 from uniq_rl.training.rows import SLICE, Resident, Streamed
@@ -216,6 +217,125 @@ def test_streamed_rows_are_the_same_rows(advanced: Progress, monkeypatch: pytest
     assert cohort.diagnose(progress) == resident.diagnose(progress)
 
 
+class Turns(NamedTuple):
+    often: jax.Array
+    """The rows' numbers, summed over all updates."""
+    seldom: jax.Array
+    """The same over whole updates only."""
+    dice: jax.Array
+    history: jax.Array
+    """A binary digit per update: 1 for a whole one."""
+
+
+class TurnTaker(Algorithm):
+    """Its updates take turns and leave a trace of the order, the rows and the random numbers they had."""
+
+    name: ClassVar[str] = "turn-taker"
+
+    delay: int = static(2)
+    body: int = static(1)
+    """Nothing but a name: a program of its own for every length of the loop's body."""
+
+    def init(self, key: jax.Array, spec: Spec) -> Turns:
+        return Turns(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+    def cycle(self) -> Any:
+        return (self.rest,) * (self.delay - 1) + (self.update,)
+
+    def rest(self, state: Turns, batch: Batch, key: jax.Array) -> tuple[Turns, dict[str, jax.Array]]:
+        often, dice = state.often + jnp.sum(batch.reward), state.dice + jax.random.randint(key, (), 0, 1000)
+        return Turns(often, state.seldom, dice, 2 * state.history), {}
+
+    def update(self, state: Turns, batch: Batch, key: jax.Array) -> tuple[Turns, dict[str, jax.Array]]:
+        state, _ = self.rest(state, batch, key)
+        state = state._replace(seldom=state.seldom + jnp.sum(batch.reward), history=state.history + 1)
+        return state, {"history": state.history.astype(jnp.float32)}
+
+    def act(self, state: Turns, obs: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+        return obs[:, :1], memory
+
+    def deployed(self, state: Turns) -> Turns:
+        return state
+
+
+def turn_takers(delay: int, body: int = 1, stream: bool = False) -> Cohort:
+    """Whole numbers only: whatever a program makes of the order, their sums are exact."""
+    method = TurnTaker(delay=delay, body=body, batch_size=4)
+    return Cohort([Run(method, SMALL, seed, str(seed)) for seed in (0, 1)], stream=stream)
+
+
+def after(cohort: Cohort, lengths: tuple[int, ...]) -> Progress:
+    progress = cohort.start()
+    for length in lengths:
+        progress = cohort.advance(progress, length)
+    return copied(progress)
+
+
+@pytest.mark.parametrize(
+    ("delay", "history", "chunkings"),
+    [
+        (1, "1111", [(4,), (1, 3)]),
+        (2, "0101", [(4,), (1, 3), (3, 1), (2, 2), (1, 1, 1, 1)]),
+        (3, "001001", [(6,), (1, 5), (2, 4), (4, 1, 1)]),
+    ],
+)
+def test_turns_are_kept_whatever_the_chunks(delay: int, history: str, chunkings: list[tuple[int, ...]]) -> None:
+    cohort = turn_takers(delay)
+    whole = after(cohort, chunkings[0])
+    np.testing.assert_array_equal(whole.state.history, [int(history, 2)] * 2)
+    assert (int(whole.step), int(whole.updates)) == (len(history), history.count("1"))
+    seen = [int(history[: i + 1], 2) for i, turn in enumerate(history) if turn == "1"]
+    np.testing.assert_array_equal(whole.metrics, [[sum(seen)]] * 2)
+    assert (whole.state.seldom < whole.state.often).all() == (delay > 1)
+    for chunks in chunkings[1:]:
+        assert same(after(cohort, chunks), whole), chunks
+
+
+@pytest.mark.parametrize("lengths", [(9,), (3, 6), (8, 1), (5, 4)])
+def test_turns_are_kept_in_a_longer_body(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four updates written out at a time, as on a GPU, or what a chunk leaves of them."""
+    expected = after(turn_takers(2), (9,)).state
+    monkeypatch.setattr(cohort_module, "BODY", {"cpu": 4})
+    assert same(after(turn_takers(2, body=4), lengths).state, expected)
+
+
+@pytest.mark.parametrize("lengths", [(9,), (5, 4)])
+def test_turns_are_kept_when_rows_are_streamed(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "STREAMED_BYTES", 3 * 2 * 4 * 7 * 4)  # three updates fit: pieces begin anywhere
+    cohort = turn_takers(2, stream=True)
+    assert isinstance(cohort.store, Streamed)
+    assert same(after(cohort, lengths), after(turn_takers(2), (9,)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_next_action_is_the_next_rows_of_the_episode(stream: bool) -> None:
+    """By time, though rows lie in the order of their folds; NaN in the last row of an episode, however it ends."""
+    rows = 30
+    end = np.isin(np.arange(rows), [4, 5, 16, rows - 1])
+    number = np.arange(rows)
+    data = Dataset(
+        obs=np.zeros((rows, 2)),
+        action=np.stack([number / rows, -number / rows], axis=1),
+        reward=number,
+        next_obs=np.zeros((rows, 2)),
+        mask=number != 4,
+        episode_end=end,
+    )
+    method = ReBRAC(hidden=(4,), calibration_fraction=0.3, batch_size=4)
+    cohort = Cohort([Run(method, data, 0, "0")], stream=stream)
+    batch = rows_module.unpack(jnp.asarray(cohort.store.data), cohort.spec)
+    order = np.asarray(batch.reward).astype(int)
+    assert (np.diff(order) < 0).any()
+    assert batch.next_action is not None
+    np.testing.assert_array_equal(np.isnan(batch.next_action).any(axis=1), end[order])
+    known = ~end[order]
+    np.testing.assert_array_equal(batch.next_action[known], data.action[order[known] + 1])
+    np.testing.assert_array_equal(batch.mask, data.mask[order])
+    plain = Cohort([Run(IQL(hidden=(4,)), data, 0, "0")], stream=stream)
+    assert plain.store.data.shape[1] == cohort.store.data.shape[1] - 2, "who does not use it, does not pay for it"
+    assert rows_module.unpack(jnp.asarray(plain.store.data), plain.spec).next_action is None
+
+
 def test_rows_survive_packing() -> None:
     rng = np.random.default_rng(0)
     data = Dataset(
@@ -257,7 +377,7 @@ def test_uniq_is_calibrated_exactly() -> None:
         for i, run in enumerate(cohort.runs):
             rows = cohort.folds[i].calibration
             columns = cohort.fitted[i].apply(run.dataset)
-            batch = Batch(*(jnp.asarray(columns[name][rows]) for name in Batch._fields))
+            batch = Batch(**{name: jnp.asarray(column[rows]) for name, column in columns.items()})
             state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
             scores = np.sort(np.asarray(method.nonconformity(state, batch)))
             rank = conformal_rank(len(rows), method.delta)

@@ -3,10 +3,12 @@
 from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty
 from uniq_rl.algorithms.bc import BC
 from uniq_rl.algorithms.iql import IQL
+from uniq_rl.algorithms.rebrac import ReBRAC
+from uniq_rl.algorithms.td3_bc import TD3BC
 from uniq_rl.algorithms.uniq import UNIQ
 from uniq_rl.errors import UniqError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (UNIQ, IQL, BC)}
+ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (BC, TD3BC, IQL, ReBRAC, UNIQ)}
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
@@ -16,4 +18,16 @@ def algorithm_named(name: str) -> type[Algorithm]:
         raise UniqError(f"There is no algorithm named '{name}'; choose one of {', '.join(ALGORITHMS)}.") from None
 
 
-__all__ = ["ALGORITHMS", "BC", "IQL", "UNIQ", "Algorithm", "Batch", "Spec", "Uncertainty", "algorithm_named"]
+__all__ = [
+    "ALGORITHMS",
+    "BC",
+    "IQL",
+    "TD3BC",
+    "UNIQ",
+    "Algorithm",
+    "Batch",
+    "ReBRAC",
+    "Spec",
+    "Uncertainty",
+    "algorithm_named",
+]

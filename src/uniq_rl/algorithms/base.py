@@ -41,6 +41,8 @@ class Batch(NamedTuple):
     reward: Array
     next_obs: Array
     mask: Array
+    next_action: Array | None = None
+    """What was done at `next_obs`, NaN where the log does not say; None unless the method `wants_next_action`."""
 
 
 class Uncertainty(NamedTuple):
@@ -67,6 +69,8 @@ class Algorithm(eqx.Module):
     """A method *is* its hyper-parameters: numbers are leaves that may differ between runs, the rest is static."""
 
     name: ClassVar[str]
+    wants_next_action: ClassVar[bool] = False
+    """Whether batches carry `next_action`; a method that does not use it should not pay for it."""
 
     batch_size: int = static(256)
     """Transitions per update."""
@@ -202,8 +206,10 @@ def moved_towards(target: Net, online: Net, step: Array | float) -> Net:
     return jax.tree.map(lambda t, o: t + step * (o - t), target, online)
 
 
-def critic_ensemble(key: Array, count: int, spec: Spec, hidden: tuple[int, ...]) -> IndependentEnsemble:
-    return IndependentEnsemble.init(key, count, spec.obs_dim + spec.action_dim, hidden)
+def critic_ensemble(
+    key: Array, count: int, spec: Spec, hidden: tuple[int, ...], last: float | None = None, layer_norm: bool = False
+) -> IndependentEnsemble:
+    return IndependentEnsemble.init(key, count, spec.obs_dim + spec.action_dim, hidden, last, layer_norm)
 
 
 def q_values(critic: Ensemble, obs: Array, action: Array) -> Array:
@@ -214,6 +220,23 @@ def q_values(critic: Ensemble, obs: Array, action: Array) -> Array:
 def td_loss(q: Array, target: Array) -> Array:
     """Mean over the batch, sum over the critics."""
     return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=-1))
+
+
+def fit_critics(
+    critic: Learner[IndependentEnsemble],
+    batch: Batch,
+    next_value: Array,
+    gamma: Array | float,
+    rate: Array | float,
+) -> tuple[Learner[IndependentEnsemble], Array]:
+    """Squared error to `r + gamma (1 - d) V(s')` (`eq:target_app`)."""
+    target = batch.reward + gamma * batch.mask * next_value
+
+    def loss(net: IndependentEnsemble) -> tuple[Array, Array]:
+        value = td_loss(q_values(net, batch.obs, batch.action), target)
+        return value, value
+
+    return critic.descend(loss, rate)
 
 
 def advantage_weights(advantage: Array, beta_pi: Array | float, cap: Array | float) -> Array:

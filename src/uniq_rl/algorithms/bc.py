@@ -33,6 +33,7 @@ class BC(Algorithm):
         self.require("learning_rate", self.learning_rate, at_least=0)
         for width in self.hidden:
             self.require("every hidden width", width, at_least=1)
+        _ = self.preprocessing  # which refuses a share of the episodes that is none
 
     @property
     def preprocessing(self) -> Preprocessing:

@@ -21,11 +21,11 @@ from uniq_rl.algorithms.base import (
     advantage_weights,
     cosine_decay,
     critic_ensemble,
+    fit_critics,
     moved_towards,
     only,
     q_values,
     static,
-    td_loss,
 )
 from uniq_rl.conservatism import expectile_loss
 from uniq_rl.data.preprocessing import Preprocessing
@@ -99,14 +99,7 @@ class ImplicitActorCritic(Algorithm):
     def fit_critics(
         self, critic: Learner[IndependentEnsemble], batch: Batch, next_value: Array
     ) -> tuple[Learner[IndependentEnsemble], Array]:
-        """Squared error to `r + gamma (1 - d) V(s')` (`eq:target_app`)."""
-        target = batch.reward + self.gamma * batch.mask * next_value
-
-        def loss(net: IndependentEnsemble) -> tuple[Array, Array]:
-            value = td_loss(q_values(net, batch.obs, batch.action), target)
-            return value, value
-
-        return critic.descend(loss, self.learning_rate)
+        return fit_critics(critic, batch, next_value, self.gamma, self.learning_rate)
 
 
 class IQL(ImplicitActorCritic):

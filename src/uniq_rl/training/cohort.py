@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty
+from uniq_rl.algorithms import Algorithm, Spec, Uncertainty
 from uniq_rl.algorithms.base import Metrics, State
 from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
 from uniq_rl.data import Dataset
@@ -112,7 +112,8 @@ class Cohort:
             if identity not in packed:
                 folds = method.folds.folds(run.dataset)
                 train = method.preprocessing.keep(run.dataset, folds.train)
-                part = pack(method.preprocessing.fit(run.dataset, train), run.dataset, folds, train)
+                fitted = method.preprocessing.fit(run.dataset, train)
+                part = pack(fitted, run.dataset, folds, train, method.wants_next_action)
                 packed[identity] = part, part.ranges(end)
                 end += len(part.matrix)
         chosen = [packed[self._data_identity(run)] for run in self.runs]
@@ -132,12 +133,7 @@ class Cohort:
         return jnp.asarray(ranks, jnp.int32)
 
     def _metric_names(self) -> list[str]:
-        batch = Batch(
-            *(
-                jnp.zeros(shape)
-                for shape in ((1, self.spec.obs_dim), (1, self.spec.action_dim), 1, (1, self.spec.obs_dim), 1)
-            )
-        )
+        batch = unpack(jnp.zeros((1, self.store.data.shape[1])), self.spec)
         algorithm = self.runs[0].algorithm
         update = lambda key: algorithm.update(algorithm.init(key, self.spec), batch, key)[1]  # noqa: E731
         return sorted(jax.eval_shape(update, jax.random.key(0)))

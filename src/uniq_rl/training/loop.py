@@ -291,7 +291,9 @@ class _Session:
         self.alive = alive
 
     def record_metrics(self) -> None:
-        means = np.asarray(self.progress.metrics) / max(int(self.progress.updates), 1)
+        if not int(self.progress.updates):  # a delayed actor rested all the while: nothing to report yet
+            return
+        means = np.asarray(self.progress.metrics) / int(self.progress.updates)
         for run, row, alive in zip(self.cohort.runs, means, self.alive, strict=True):
             if alive:
                 values = {name: number(value) for name, value in zip(self.cohort.metric_names, row, strict=True)}

@@ -54,25 +54,27 @@ class Packed(NamedTuple):
         return Rows(*(Fold(start, size) for start, size in zip(starts, self.sizes, strict=True)))
 
 
-def pack(fitted: Fitted, dataset: Dataset, folds: Folds, train: np.ndarray) -> Packed:
-    """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask."""
+def pack(fitted: Fitted, dataset: Dataset, folds: Folds, train: np.ndarray, next_action: bool = False) -> Packed:
+    """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask, and next_action."""
     columns = fitted.apply(dataset)
-    parts = (
+    parts = [
         columns["obs"],
         columns["action"],
         columns["next_obs"],
         columns["reward"][:, None],
         columns["mask"][:, None],
-    )
+    ]
+    if next_action:  # while the rows are still in the order of time; an episode's last row has no next one
+        parts.append(np.where(dataset.episode_end[:, None], np.float32(np.nan), np.roll(columns["action"], -1, axis=0)))
     order = np.concatenate([train, folds.calibration, folds.heldout])
     sizes = (len(train), len(folds.calibration), len(folds.heldout))
     return Packed(np.concatenate(parts, axis=1)[order], fitted, folds, sizes)
 
 
 def unpack(rows: Array, spec: Spec) -> Batch:
-    ends = np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim, 1])
-    obs, action, next_obs, reward, mask = jnp.split(rows, ends, axis=-1)
-    return Batch(obs, action, reward[..., 0], next_obs, mask[..., 0])
+    ends = np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim, 1, 1])
+    obs, action, next_obs, reward, mask, next_action = jnp.split(rows, ends, axis=-1)
+    return Batch(obs, action, reward[..., 0], next_obs, mask[..., 0], next_action if next_action.shape[-1] else None)
 
 
 class Resident:
