@@ -2,11 +2,14 @@
 
 from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty
 from uniq_rl.algorithms.bc import BC
+from uniq_rl.algorithms.cql import CQL
+from uniq_rl.algorithms.edac import EDAC
 from uniq_rl.algorithms.iql import IQL
+from uniq_rl.algorithms.sac_n import SACN
 from uniq_rl.algorithms.uniq import UNIQ
 from uniq_rl.errors import UniqError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (UNIQ, IQL, BC)}
+ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (BC, CQL, IQL, SACN, EDAC, UNIQ)}
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
@@ -16,4 +19,17 @@ def algorithm_named(name: str) -> type[Algorithm]:
         raise UniqError(f"There is no algorithm named '{name}'; choose one of {', '.join(ALGORITHMS)}.") from None
 
 
-__all__ = ["ALGORITHMS", "BC", "IQL", "UNIQ", "Algorithm", "Batch", "Spec", "Uncertainty", "algorithm_named"]
+__all__ = [
+    "ALGORITHMS",
+    "BC",
+    "CQL",
+    "EDAC",
+    "IQL",
+    "SACN",
+    "UNIQ",
+    "Algorithm",
+    "Batch",
+    "Spec",
+    "Uncertainty",
+    "algorithm_named",
+]

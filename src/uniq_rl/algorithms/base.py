@@ -202,8 +202,10 @@ def moved_towards(target: Net, online: Net, step: Array | float) -> Net:
     return jax.tree.map(lambda t, o: t + step * (o - t), target, online)
 
 
-def critic_ensemble(key: Array, count: int, spec: Spec, hidden: tuple[int, ...]) -> IndependentEnsemble:
-    return IndependentEnsemble.init(key, count, spec.obs_dim + spec.action_dim, hidden)
+def critic_ensemble(
+    key: Array, count: int, spec: Spec, hidden: tuple[int, ...], last: float | None = None
+) -> IndependentEnsemble:
+    return IndependentEnsemble.init(key, count, spec.obs_dim + spec.action_dim, hidden, last)
 
 
 def q_values(critic: Ensemble, obs: Array, action: Array) -> Array:
