@@ -418,6 +418,12 @@ def test_help_lists_the_options_of_the_method(call: Callable[..., Finished]) -> 
     assert "--expectile FLOAT" not in uniq
 
 
+def test_help_shows_the_published_settings_of_the_data(call: Callable[..., Finished]) -> None:
+    edac = call("train", "hopper_medium-v2.hdf5", "--algo", "edac", "--help").out
+    assert re.search(r"--critics INT[^(]*\(default:\W*50\)", edac)
+    assert "--eta FLOAT" in edac
+
+
 def test_every_flag_is_a_python_argument() -> None:
     flags = {field.name for field in dataclasses.fields(cli.Train)} - {"algo", "preset", "resume"}
     functions = (ur.train, ur.load_dataset, uniq_rl.data.load_dataset)
@@ -576,6 +582,16 @@ def test_load_policy_gives_what_the_result_gives(job: Job, slices: Path) -> None
             for mine, theirs in zip(loaded.uncertainty(obs), policy.uncertainty(obs), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
     assert not np.array_equal(result.policies[0](obs), result.policies[1](obs))
+
+
+@pytest.mark.parametrize("algo", ["cql", "sac_n", "edac"])
+def test_actor_critics_train_from_the_command(algo: str, place: Place, call: Callable[..., Finished]) -> None:
+    done = call("train", str(place.npz()), "--algo", algo, "--steps", "2", *TINY, "--out", "out")
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in (place.folder / "out" / "records.jsonl").read_text().splitlines()]
+    assert all({"critic_loss", "actor_loss", "alpha", "entropy", "q"} <= set(line) for line in lines)
+    assert lines[-1]["step"] == 2
+    assert ur.load_policy(place.folder / "out" / "policy-0.safetensors")(columns()["obs"]).shape == (60, 2)
 
 
 def test_inspect_shows_what_is_in_the_data(slices: Path, call: Callable[..., Finished]) -> None:
