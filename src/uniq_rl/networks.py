@@ -92,7 +92,7 @@ class Dense(eqx.Module):
         biases = jax.random.uniform(bias_key, (fan_out,), minval=-bound, maxval=bound)
         return cls(
             jax.random.uniform(weight_key, (fan_in, fan_out), minval=-bound, maxval=bound),
-            biases if bias is None else jnp.full(fan_out, bias),
+            biases if bias is None else jnp.full_like(biases, bias),  # a weak type would compile training twice
         )
 
     def __call__(self, x: Array) -> Array:

@@ -93,6 +93,7 @@ def test_shapes_and_types(trained: Trained) -> None:
     for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         assert (x.shape, x.dtype) == (y.shape, y.dtype)
         assert x.dtype in (np.float32, np.int32)
+        assert not x.weak_type, "the first update would make it a strong one, and training would be compiled twice"
     assert {(leaf.shape, leaf.dtype) for leaf in metrics.values()} == {((), np.dtype(np.float32))}
     assert trained.progress.metrics.shape == (4, len(metrics))
     assert np.isfinite(trained.progress.metrics).all()

@@ -29,7 +29,7 @@ class CQL(SoftActorCritic):
     alpha_learning_rate: float = 3e-5
     """Adam's, for the logarithm of the temperature alpha; 0 keeps alpha as it begins."""
     conservative_weight: float = 10.0
-    """Weight of the conservative term beside the TD error; 0 is soft actor-critic."""
+    """Weight of the conservative term beside the TD error; 0 turns it off."""
     sampled_actions: int = static(10)
     """Actions drawn per state from each of: all actions alike, the policy there, the policy at the next state."""
 
