@@ -385,7 +385,7 @@ def test_full_disk_at_the_start(place: Place) -> None:
 def test_a_sentence_names_what_is_wrong(place: Place, call: Callable[..., Finished]) -> None:
     assert "`reward`" in call("train", str(place.npz(without="reward"))).err
     assert "row 7" in call("train", str(place.npz(reward=with_value("reward", np.nan)))).err
-    assert "bc, td3_bc" in call("train", "data.npz", "--algo", "sarsa").err
+    assert ", ".join(ur.ALGORITHMS) in call("train", "data.npz", "--algo", "sarsa").err
     assert "at least 99" in call("train", str(place.npz()), "--delta", "0.01", *TINY).err
     assert "--resume run" in call("train", "data.npz", *TINY, "--out", str(place.run())).err
 
@@ -416,6 +416,12 @@ def test_help_lists_the_options_of_the_method(call: Callable[..., Finished]) -> 
     uniq = call("train", "--help").out
     assert "--kappa FLOAT" in uniq
     assert "--expectile FLOAT" not in uniq
+
+
+def test_help_shows_the_published_settings_of_the_data(call: Callable[..., Finished]) -> None:
+    edac = call("train", "hopper_medium-v2.hdf5", "--algo", "edac", "--help").out
+    assert re.search(r"--critics INT[^(]*\(default:\W*50\)", edac)
+    assert "--eta FLOAT" in edac
 
 
 def test_every_flag_is_a_python_argument() -> None:
@@ -576,6 +582,16 @@ def test_load_policy_gives_what_the_result_gives(job: Job, slices: Path) -> None
             for mine, theirs in zip(loaded.uncertainty(obs), policy.uncertainty(obs), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
     assert not np.array_equal(result.policies[0](obs), result.policies[1](obs))
+
+
+@pytest.mark.parametrize("algo", ["cql", "sac_n", "edac"])
+def test_actor_critics_train_from_the_command(algo: str, place: Place, call: Callable[..., Finished]) -> None:
+    done = call("train", str(place.npz()), "--algo", algo, "--steps", "2", *TINY, "--out", "out")
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in (place.folder / "out" / "records.jsonl").read_text().splitlines()]
+    assert all({"critic_loss", "actor_loss", "alpha", "entropy", "q"} <= set(line) for line in lines)
+    assert lines[-1]["step"] == 2
+    assert ur.load_policy(place.folder / "out" / "policy-0.safetensors")(columns()["obs"]).shape == (60, 2)
 
 
 def test_inspect_shows_what_is_in_the_data(slices: Path, call: Callable[..., Finished]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,15 +11,19 @@ from scipy.stats import norm
 
 from probes import drawn
 from uniq_rl.networks import (
+    INSIDE,
+    LOG_STD,
     MLP,
     EnsembleKind,
     GaussianPolicy,
     IndependentEnsemble,
     LayerNorm,
     LowRankEnsemble,
+    TanhGaussianPolicy,
     affine,
     count_parameters,
     orthogonal,
+    tanh_gaussian_log_prob,
     value_ensemble,
 )
 
@@ -220,3 +225,112 @@ def test_each_member_has_an_input_of_its_own() -> None:
     values = ensemble.each(x)
     for k in range(3):
         np.testing.assert_allclose(values[k], ensemble(x[k])[k], rtol=1e-12)
+
+
+# The tanh-Gaussian
+
+
+def log_slope_of_tanh(u: np.ndarray) -> np.ndarray:
+    """`log(1 - tanh(u)^2) = -2 log cosh(u)`, exact in the tails too."""
+    return np.log(4) - 2 * np.abs(u) - 2 * np.log1p(np.exp(-2 * np.abs(u)))
+
+
+def log_density(mean: float, log_std: float, u: np.ndarray) -> jax.Array:
+    """Of `tanh(u)`."""
+    noise = (jnp.asarray(u) - mean) * np.exp(-log_std)
+    return tanh_gaussian_log_prob(jnp.asarray(u), noise, jnp.full_like(noise, log_std))
+
+
+def test_log_prob_is_the_change_of_variables() -> None:
+    u = np.linspace(-3, 3, 13)
+    expected = norm.logpdf(u, 0.3, np.exp(-0.5)) - np.log(1 - np.tanh(u) ** 2)
+    np.testing.assert_allclose(log_density(0.3, -0.5, u), expected, rtol=1e-11)
+
+
+def test_log_prob_in_the_tails_where_tanh_is_one() -> None:
+    u = np.concatenate([np.linspace(-20, 20, 41), [-300.0, 300.0]])
+    expected = norm.logpdf(u, 0.3, np.exp(2.0)) - log_slope_of_tanh(u)
+    np.testing.assert_allclose(log_density(0.3, 2.0, u), expected, rtol=1e-13)
+    with jax.enable_x64(False):
+        single = log_density(0.3, 2.0, u.astype(np.float32))
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, expected, rtol=1e-5)
+
+
+def test_gradient_of_log_prob_in_the_tails() -> None:
+    """With the noise held still, as sampling does: `d/du -log(1 - tanh(u)^2) = 2 tanh(u)`."""
+    u = np.linspace(-20, 20, 41)
+
+    def slope(u: jax.Array) -> jax.Array:
+        return jax.grad(lambda u: jnp.sum(tanh_gaussian_log_prob(u, jnp.zeros_like(u), jnp.zeros_like(u))))(u)
+
+    np.testing.assert_allclose(slope(jnp.asarray(u)), 2 * np.tanh(u), rtol=1e-13, atol=1e-13)
+    with jax.enable_x64(False):
+        np.testing.assert_allclose(slope(jnp.asarray(u, jnp.float32)), 2 * np.tanh(u), rtol=1e-5, atol=1e-6)
+
+
+def squashed(log_std: tuple[float, float] = LOG_STD) -> TanhGaussianPolicy:
+    return drawn(lambda: TanhGaussianPolicy.init(jax.random.key(0), 3, 2, (8,), log_std=log_std), seed=3, scale=0.3)
+
+
+OBS = np.random.default_rng(1).normal(size=(5, 3))
+
+
+def test_density_integrates_to_one() -> None:
+    """Over a grid of the square of actions, for each of five states."""
+    policy = squashed()
+    u = np.linspace(-7.2, 7.2, 401)
+    slope = np.exp(log_slope_of_tanh(u))
+    grid = np.stack(np.meshgrid(np.tanh(u), np.tanh(u)), axis=-1).reshape(-1, 2)
+    for obs in OBS:
+        density = np.exp(policy.log_prob(jnp.tile(jnp.asarray(obs[None]), (len(grid), 1)), jnp.asarray(grid)))
+        inner = np.trapezoid(np.asarray(density).reshape(401, 401) * slope[None], u, axis=1)
+        assert np.trapezoid(inner * slope, u) == pytest.approx(1, abs=1e-4)
+
+
+def test_samples_follow_their_density() -> None:
+    policy, obs, key = squashed(), jnp.asarray(OBS), jax.random.key(5)
+    mean, log_std = (np.asarray(part) for part in policy(obs))
+    np.testing.assert_allclose(policy.mode(obs), np.tanh(mean), rtol=1e-13)
+    actions, log_probs = policy.samples(obs, key, 4)
+    assert (actions.shape, log_probs.shape) == ((4, 5, 2), (4, 5))
+    u = np.arctanh(np.asarray(actions))
+    expected = norm.logpdf(u, mean, np.exp(log_std)) - log_slope_of_tanh(u)
+    np.testing.assert_allclose(log_probs, expected.sum(axis=-1), rtol=1e-9)
+    np.testing.assert_allclose(policy.log_prob(obs, actions[2]), log_probs[2], rtol=1e-9)
+    noise = (u - mean) * np.exp(-log_std)
+    np.testing.assert_allclose(noise, jax.random.normal(key, (4, 5, 2)), rtol=1e-7, atol=1e-9)
+    one, its_log_prob = policy.sample(obs, key)
+    assert (one.shape, its_log_prob.shape) == ((5, 2), (5,))
+
+
+def test_the_gradient_passes_through_samples() -> None:
+    """`a = tanh(m + exp(s) noise)`: `da/dm = 1 - a^2` and `da/ds = (1 - a^2) exp(s) noise`."""
+    policy, obs, key = squashed(), jnp.asarray(OBS), jax.random.key(5)
+    slope = jax.grad(lambda policy: jnp.sum(policy.sample(obs, key)[0]))(policy).net.layers[-1].bias
+    action = np.asarray(policy.sample(obs, key)[0])
+    mean, log_std = (np.asarray(part) for part in policy(obs))
+    assert log_std.min() > -5
+    assert log_std.max() < 2
+    by_mean = 1 - action**2
+    expected = np.concatenate([by_mean, by_mean * (np.arctanh(action) - mean)], axis=-1).sum(axis=0)
+    np.testing.assert_allclose(slope, expected, rtol=1e-9)
+
+
+def test_actions_at_the_bound_have_a_density() -> None:
+    with jax.enable_x64(False):
+        policy, obs = squashed(), jnp.asarray(OBS, jnp.float32)
+        policy = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), policy)
+        assert np.float32(INSIDE) < 1
+        edge = policy.log_prob(obs, jnp.ones((5, 2)))
+        np.testing.assert_array_equal(edge, policy.log_prob(obs, jnp.full((5, 2), INSIDE)))
+        slope = jax.grad(lambda policy: jnp.sum(policy.log_prob(obs, -jnp.ones((5, 2)))))(policy)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((edge, slope)))
+
+
+def test_log_std_of_a_tanh_gaussian_is_kept_in_its_bounds() -> None:
+    obs = jnp.asarray(OBS)
+    for bounds in (LOG_STD, (-20.0, 2.0)):
+        policy = squashed(bounds)
+        policy = eqx.tree_at(lambda p: p.net.layers[-1].bias, policy, jnp.array([0.0, 0.0, -99.0, 99.0]))
+        np.testing.assert_array_equal(policy(obs)[1], np.tile([bounds], (5, 1)))

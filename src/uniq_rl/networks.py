@@ -12,6 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+LOG_STD = (-5.0, 2.0)
+"""Where policies keep the logarithm of their standard deviation."""
+
+INSIDE = 1 - 1e-6
+"""Logged actions are read as at most this far from 0: `atanh(1)` is infinite, and 1 is often logged where an action was
+clipped. `atanh` of this is 7.25, and float32, whose steps below 1 are 6e-8, still tells it to 0.015."""
+
 
 def orthogonal(key: Array, fan_in: int, fan_out: int) -> Array:
     """A matrix of orthonormal rows or columns, uniformly drawn, times sqrt(2) to make up for the ReLU's lost half.
@@ -82,7 +89,7 @@ class Dense(eqx.Module):
         biases = jax.random.uniform(bias_key, (fan_out,), minval=-bound, maxval=bound)
         return cls(
             jax.random.uniform(weight_key, (fan_in, fan_out), minval=-bound, maxval=bound),
-            biases if bias is None else jnp.full(fan_out, bias),
+            biases if bias is None else jnp.full_like(biases, bias),  # a weak type would compile training twice
         )
 
     def __call__(self, x: Array) -> Array:
@@ -174,7 +181,7 @@ class IndependentEnsemble(eqx.Module):
 
 
 class LowRankEnsemble(eqx.Module):
-    """Heads of low rank on shared features: of the last hidden layer each member has `rank` units, the others are common.
+    """Heads of low rank on shared features: each member has `rank` units of the last hidden layer, all else is common.
 
     The last hidden layers of all members are one layer, `rank` units after `rank` units, and the readout is zero but
     where a member reads its own: so members cost a few units instead of a network each, and still see different
@@ -254,9 +261,65 @@ class GaussianPolicy(eqx.Module):
         return jnp.tanh(self.mean(obs))
 
     def log_prob(self, obs: Array, action: Array) -> Array:
-        log_std = jnp.clip(self.log_std, -5.0, 2.0)[None]
+        log_std = jnp.clip(self.log_std, *LOG_STD)[None]
         standardised = (action - self.mode(obs)) * jnp.exp(-log_std)
         return jnp.sum(-0.5 * jnp.square(standardised) - log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+def tanh_gaussian_log_prob(unsquashed: Array, noise: Array, log_std: Array) -> Array:
+    """Log-density of `tanh(unsquashed)` in each dimension, where `unsquashed = mean + exp(log_std) noise`.
+
+    The tanh costs `log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))`, which stays exact where tanh rounds to 1.
+    """
+    gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    return gaussian - 2 * (jnp.log(2) - unsquashed - jax.nn.softplus(-2 * unsquashed))
+
+
+class TanhGaussianPolicy(eqx.Module):
+    """SAC's policy: the tanh of a Gaussian, whose mean and log-std one network gives for every state."""
+
+    net: MLP
+    log_std: tuple[float, float] = eqx.field(static=True, default=LOG_STD)
+    """Lowest and highest."""
+
+    @classmethod
+    def init(
+        cls,
+        key: Array,
+        obs_dim: int,
+        action_dim: int,
+        hidden: Sequence[int],
+        last: float | None = None,
+        log_std: tuple[float, float] = LOG_STD,
+    ) -> Self:
+        return cls(MLP.init(key, (obs_dim, *hidden, 2 * action_dim), last), log_std)
+
+    def __call__(self, obs: Array) -> tuple[Array, Array]:
+        """Mean and log-std before the tanh."""
+        mean, log_std = jnp.split(self.net(obs), 2, axis=-1)
+        return mean, jnp.clip(log_std, *self.log_std)
+
+    def mode(self, obs: Array) -> Array:
+        return jnp.tanh(self(obs)[0])
+
+    def sample(self, obs: Array, key: Array) -> tuple[Array, Array]:
+        """An action for every state and its log-density; the gradient reaches the network through both."""
+        action, log_prob = self.samples(obs, key, 1)
+        return action[0], log_prob[0]
+
+    def samples(self, obs: Array, key: Array, count: int) -> tuple[Array, Array]:
+        """`count` actions for every state `[count, B, action]`, and their log-densities `[count, B]`."""
+        mean, log_std = (part[None] for part in self(obs))
+        noise = jax.random.normal(key, (count, *mean.shape[1:]), mean.dtype)
+        unsquashed = mean + jnp.exp(log_std) * noise
+        return jnp.tanh(unsquashed), jnp.sum(tanh_gaussian_log_prob(unsquashed, noise, log_std), axis=-1)
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        """Log-density of given actions, read as at most `INSIDE`."""
+        mean, log_std = self(obs)
+        unsquashed = jnp.arctanh(jnp.clip(action, -INSIDE, INSIDE))
+        noise = (unsquashed - mean) * jnp.exp(-log_std)
+        return jnp.sum(tanh_gaussian_log_prob(unsquashed, noise, log_std), axis=-1)
 
 
 def count_parameters(tree: Any) -> int:

@@ -26,7 +26,8 @@ OBS = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 
 def small(method: type[Algorithm], **changes: Any) -> Algorithm:
     """Tiny networks, few rows, a high rate; of these, what the method has."""
-    wanted = {"hidden": (16,), "batch_size": 32, "learning_rate": 3e-3, "reward_scaling": "none"} | changes
+    wanted = {"hidden": (16,), "batch_size": 32, "reward_scaling": "none"}
+    wanted |= dict.fromkeys(("learning_rate", "actor_learning_rate", "alpha_learning_rate"), 3e-3) | changes
     fields = {field.name for field in dataclasses.fields(method)}
     return method(**{name: value for name, value in wanted.items() if name in fields}).budgeted(1000)
 
@@ -94,6 +95,7 @@ def test_shapes_and_types(trained: Trained) -> None:
         for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
             assert x.dtype in (np.float32, np.int32)
+            assert not x.weak_type, "the first update would make it strong, and training would be compiled twice"
     assert {(leaf.shape, leaf.dtype) for leaf in metrics.values()} == {((), np.dtype(np.float32))}
     assert trained.progress.metrics.shape == (4, len(metrics))
     assert np.isfinite(trained.progress.metrics).all()

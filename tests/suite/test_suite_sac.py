@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
 from uniq_rl.algorithms.base import Batch, Learner, Spec
 from uniq_rl.errors import UniqError
@@ -20,29 +18,6 @@ from uniq_rl.suite.train_behaviour import Plan, Stage
 
 HOPPER = Spec(11, 3)
 SMALL = Settings(batch_size=16, actor_hidden=(8, 8), critic_hidden=(8, 8), unroll=1)
-
-
-def log_prob(mean: float, log_std: float, unsquashed: float) -> float:
-    noise = (unsquashed - mean) / np.exp(log_std)
-    return float(sac.tanh_gaussian_log_prob(*(jnp.float32(x) for x in (unsquashed, noise, log_std))))
-
-
-@pytest.mark.parametrize("unsquashed", [-3.0, -0.4, 0.0, 0.7, 3.0])
-def test_log_prob_is_the_change_of_variables(unsquashed: float) -> None:
-    expected = norm.logpdf(unsquashed, 0.3, np.exp(-0.5)) - np.log(1 - np.tanh(unsquashed) ** 2)
-    assert log_prob(0.3, -0.5, unsquashed) == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize("unsquashed", [-40.0, 20.0, 60.0])
-def test_log_prob_in_the_tails_where_tanh_is_one(unsquashed: float) -> None:
-    """There `log(1 - tanh(u)^2)` is `log 4 - 2 |u|`, though a float32 tanh gives log 0."""
-    expected = norm.logpdf(unsquashed, unsquashed - 1, np.exp(2.0)) - (np.log(4) - 2 * abs(unsquashed))
-    assert log_prob(unsquashed - 1, 2.0, unsquashed) == pytest.approx(expected, rel=1e-5)
-
-
-def test_density_integrates_to_one() -> None:
-    mass, _ = quad(lambda action: np.exp(log_prob(0.4, -0.7, np.arctanh(action))), -1, 1, limit=60, epsabs=1e-4)
-    assert mass == pytest.approx(1, abs=1e-3)
 
 
 def unpadded_agent(agent: sac.Agent) -> sac.Agent:

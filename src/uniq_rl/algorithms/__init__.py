@@ -2,13 +2,18 @@
 
 from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty
 from uniq_rl.algorithms.bc import BC
+from uniq_rl.algorithms.cql import CQL
+from uniq_rl.algorithms.edac import EDAC
 from uniq_rl.algorithms.iql import IQL
 from uniq_rl.algorithms.rebrac import ReBRAC
+from uniq_rl.algorithms.sac_n import SACN
 from uniq_rl.algorithms.td3_bc import TD3BC
 from uniq_rl.algorithms.uniq import UNIQ
 from uniq_rl.errors import UniqError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {method.name: method for method in (BC, TD3BC, IQL, ReBRAC, UNIQ)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    method.name: method for method in (BC, TD3BC, CQL, IQL, SACN, EDAC, ReBRAC, UNIQ)
+}
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
@@ -21,7 +26,10 @@ def algorithm_named(name: str) -> type[Algorithm]:
 __all__ = [
     "ALGORITHMS",
     "BC",
+    "CQL",
+    "EDAC",
     "IQL",
+    "SACN",
     "TD3BC",
     "UNIQ",
     "Algorithm",

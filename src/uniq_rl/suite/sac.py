@@ -14,13 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from uniq_rl.algorithms.base import Batch, Learner, Spec, critic_ensemble, moved_towards, q_values, td_loss
-from uniq_rl.networks import MLP, Dense, IndependentEnsemble
+from uniq_rl.networks import LOG_STD, MLP, Dense, IndependentEnsemble, tanh_gaussian_log_prob
 from uniq_rl.training.rows import unpack
 
 WIDEST = Spec(obs_dim=17, action_dim=6)
 """Every task fits into these widths."""
-
-LOG_STD = (-5.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,6 @@ class Actor(eqx.Module):
         mean, log_std = self(obs)
         unsquashed = mean + jnp.exp(log_std) * noise
         return jnp.tanh(unsquashed) * real[None], tanh_gaussian_log_prob(unsquashed, noise, log_std) @ real
-
-
-def tanh_gaussian_log_prob(unsquashed: Array, noise: Array, log_std: Array) -> Array:
-    """Log-density of `tanh(unsquashed)` in each dimension.
-
-    The tanh costs `log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))`, which stays exact where tanh rounds to 1.
-    """
-    gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi)
-    return gaussian - 2 * (jnp.log(2) - unsquashed - jax.nn.softplus(-2 * unsquashed))
 
 
 class Agent(eqx.Module):
