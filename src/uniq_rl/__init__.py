@@ -10,7 +10,7 @@ result.policies[0].uncertainty(obs)          # sigma, u, tau(s), Delta per state
 ur.load_policy("runs/hopper/policy-0.safetensors")
 """
 
-from uniq_rl.algorithms import ALGORITHMS, BC, IQL, UNIQ, Algorithm, Uncertainty
+from uniq_rl.algorithms import ALGORITHMS, BC, DT, IQL, UNIQ, Algorithm, Uncertainty
 from uniq_rl.api import evaluate, load_dataset, resume, train, train_runs
 from uniq_rl.data import Dataset, from_arrays, from_episodes
 from uniq_rl.errors import UniqError
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ALGORITHMS",
     "BC",
+    "DT",
     "IQL",
     "UNIQ",
     "Algorithm",

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty
+from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty, Windows
 from uniq_rl.algorithms.base import Metrics, State
 from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
-from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, stored, unpack
+from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, consecutive, pack, stored, unpack, unpack_for
 
 BODY = {"cpu": 1}
 """Updates written out in one body of the training loop, by backend; more cost compilation, which a CPU cannot spare."""
@@ -68,7 +68,7 @@ class Cohort:
         for run in runs:
             if not 0 <= run.seed < 2**32:
                 raise UniqError(f"Seed {run.seed} is not between 0 and 2^32 - 1.")
-        self.runs = tuple(runs)
+        self.runs = tuple(dataclasses.replace(run, algorithm=run.algorithm.informed(run.dataset)) for run in runs)
         self.spec = self._shared_spec()
         self.algorithm = self._stacked_algorithm()
         packed, self.rows = self._pack()
@@ -105,7 +105,8 @@ class Cohort:
             if identity not in packed:
                 folds = method.folds.folds(run.dataset)
                 train = method.preprocessing.keep(run.dataset, folds.train)
-                part = pack(method.preprocessing.fit(run.dataset, train), run.dataset, folds, train)
+                fitted, windows = method.preprocessing.fit(run.dataset, train), method.window_length is not None
+                part = pack(fitted, run.dataset, folds, train, windows)
                 packed[identity] = part, part.ranges(end)
                 end += len(part.matrix)
         chosen = [packed[self._data_identity(run)] for run in self.runs]
@@ -125,15 +126,14 @@ class Cohort:
         return jnp.asarray(ranks, jnp.int32)
 
     def _metric_names(self) -> list[str]:
-        batch = Batch(
-            *(
-                jnp.zeros(shape)
-                for shape in ((1, self.spec.obs_dim), (1, self.spec.action_dim), 1, (1, self.spec.obs_dim), 1)
-            )
-        )
-        algorithm = self.runs[0].algorithm
+        algorithm, batch = self.runs[0].algorithm, self.example()
         update = lambda key: algorithm.update(algorithm.init(key, self.spec), batch, key)[1]  # noqa: E731
         return sorted(jax.eval_shape(update, jax.random.key(0)))
+
+    def example(self, size: int = 1) -> Batch | Windows:
+        """A batch of the shape that updates get: the first row, or window, over and over."""
+        positions = consecutive(jnp.zeros(size, jnp.int32), self.algorithm.window_length, len(self.store.data))
+        return unpack_for(self.algorithm, self.store.take(np.asarray(positions)), self.spec)
 
     def start(self) -> Progress:
         """The state before the first update, calibrated."""
@@ -155,7 +155,8 @@ class Cohort:
             return _advance(*constant, progress, self.store.data, self.rows.train, length, begin % cycle)
 
         def positions(start: int, count: int) -> Array:
-            return _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
+            first = _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
+            return consecutive(first, self.algorithm.window_length, len(self.store.data))
 
         done = 0
         for rows in self.store.ahead(positions, length):
@@ -284,7 +285,7 @@ def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, 
 
         def update(algorithm: Algorithm, state: State, rows: Array, key: Array, i: int = i) -> tuple[State, Metrics]:
             one = algorithm.cycle()[(phase + i) % cycle]
-            return one(state, unpack(rows, spec), _step_keys(key, step + i)[1])
+            return one(state, unpack_for(algorithm, rows, spec), _step_keys(key, step + i)[1])
 
         state, metrics = jax.vmap(update)(algorithm, state, rows[i], keys)
         if i == reported:
@@ -328,7 +329,8 @@ def _advance(
     algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int, phase: int
 ) -> Progress:
     positions = _batch_positions(train, keys, progress.step, algorithm.batch_size, length)
-    return _advanced(algorithm, keys, spec, progress, positions, lambda positions: data[positions], phase)
+    rows_of = lambda positions: data[consecutive(positions, algorithm.window_length, len(data))]  # noqa: E731
+    return _advanced(algorithm, keys, spec, progress, positions, rows_of, phase)
 
 
 @partial(jax.jit, static_argnames=("spec", "phase"), donate_argnames="progress")
