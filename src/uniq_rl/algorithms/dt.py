@@ -129,8 +129,7 @@ class DT(Algorithm):
             self.require(field, getattr(self, field), at_least=0)
         self.require("dropout", self.dropout, at_least=0, below=1)
         self.require("warmup_steps", self.warmup_steps, at_least=1)
-        if self.return_scale == 0:
-            raise UniqError(f"{self.name}: return_scale is 0, but returns are divided by it.")
+        self.require("return_scale", self.return_scale, at_least=1e-6)
 
     @property
     def window_length(self) -> int:
