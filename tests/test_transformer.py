@@ -28,9 +28,12 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def linear(layer: Any, x: np.ndarray) -> np.ndarray:
+    return x @ np.asarray(layer.weight) + np.asarray(layer.bias)
+
+
 def by_hand(net: Transformer, tokens: np.ndarray) -> np.ndarray:
     """One sequence `[tokens, dim]`, one token and one head at a time."""
-    linear = lambda layer, x: x @ np.asarray(layer.weight) + np.asarray(layer.bias)  # noqa: E731
     x = np.stack([normalised(net.first_norm, token) for token in tokens])
     for block in net.blocks:
         y = np.stack([normalised(block.attention_norm, token) for token in x])

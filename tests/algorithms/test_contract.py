@@ -26,7 +26,7 @@ OBS = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 
 def small(method: type[Algorithm], **changes: Any) -> Algorithm:
     """Tiny networks, few rows, a high rate; of these, what the method has."""
-    wanted = {"hidden": (16,), "batch_size": 32, "learning_rate": 3e-3, "reward_scaling": "none"}
+    wanted: dict[str, Any] = {"hidden": (16,), "batch_size": 32, "learning_rate": 3e-3, "reward_scaling": "none"}
     wanted |= {"blocks": 1, "dim": 8, "window": 4, "horizon": 10} | changes
     fields = {field.name for field in dataclasses.fields(method)}
     return method(**{name: value for name, value in wanted.items() if name in fields}).budgeted(1000)

@@ -87,7 +87,7 @@ class Evaluator:
                 break
             action, memory = _act(policies, jax.device_put(obs, self._cpu), memory)
             action = np.nan_to_num(np.asarray(action))
-            earned = np.zeros((runs, episodes), np.float32)
+            earned = np.zeros((runs, episodes))
             for task, environment in self._environments.items():
                 members = self._members[task]
                 active = running[members].reshape(-1)
@@ -97,11 +97,11 @@ class Evaluator:
                 new_obs, reward, terminated = (array.reshape(len(members), episodes, -1) for array in stepped)
                 obs[members] = new_obs
                 earned[members] = np.where(running[members], reward[..., 0], 0)
-                returns[members] += np.where(running[members], reward[..., 0], 0)
                 lengths[members] += running[members]
                 running[members] &= terminated[..., 0] == 0
+            returns += earned
             if memory is not None:  # reactive methods have none
-                memory = _rewarded(policies, memory, jax.device_put(earned, self._cpu))
+                memory = _rewarded(policies, memory, jax.device_put(earned.astype(np.float32), self._cpu))
         scores = [
             score(task, float(returns[i].mean())) if alive[i] else float("nan") for i, task in enumerate(self.tasks)
         ]
