@@ -474,15 +474,24 @@ class Job:
         return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
 
 
-@pytest.fixture(scope="module", params=["uniq", "iql"])
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "uniq": ("--hidden 16 16", {"hidden": [16, 16], "decay_steps": 300}),
+    "iql": ("--hidden 16 16", {"hidden": [16, 16], "decay_steps": 300}),
+    "dt": ("--blocks 1 --dim 8 --window 4 --batch-size 16", {"dim": 8, "warmup_steps": 30, "target_return": 3600}),
+}
+"""How to make a method small, and what its run.json then says."""
+
+
+@pytest.fixture(scope="module", params=list(SMALL))
 def job(
     request: pytest.FixtureRequest, slices: Path, tmp_path_factory: pytest.TempPathFactory, programs: dict[str, str]
 ) -> Job:
     """`train` on a genuine D4RL file, through the installed command."""
     folder = tmp_path_factory.mktemp("job")
     data = os.path.relpath(slices / "hopper_medium-v2.hdf5", folder)
-    options = "--steps 300 --seeds 0 1 --eval-every 100 --log-every 100 --eval-episodes 2 --hidden 16 16 --out out"
-    done = command("train", data, "--algo", request.param, *options.split(), folder=folder, **programs)
+    options = "--steps 300 --seeds 0 1 --eval-every 100 --log-every 100 --eval-episodes 2 --out out"
+    small = SMALL[request.param][0].split()
+    done = command("train", data, "--algo", request.param, *small, *options.split(), folder=folder, **programs)
     return Job(request.param, done, folder / "out")
 
 
@@ -519,8 +528,7 @@ def test_job_describes_itself(job: Job, slices: Path) -> None:
     assert [run["seed"] for run in description["runs"]] == [0, 1]
     data = ur.load_dataset(slices / "hopper_medium-v2.hdf5")
     for run in description["runs"]:
-        assert run["config"]["hidden"] == [16, 16]
-        assert run["config"]["decay_steps"] == 300
+        assert run["config"].items() >= SMALL[job.algo][1].items()
         assert run["data"]["fingerprint"] == data.fingerprint
         assert run["data"]["task"] == "hopper"
         assert Path(run["data"]["origin"]["source"]).samefile(slices / "hopper_medium-v2.hdf5")
@@ -592,6 +600,19 @@ def test_actor_critics_train_from_the_command(algo: str, place: Place, call: Cal
     assert all({"critic_loss", "actor_loss", "alpha", "entropy", "q"} <= set(line) for line in lines)
     assert lines[-1]["step"] == 2
     assert ur.load_policy(place.folder / "out" / "policy-0.safetensors")(columns()["obs"]).shape == (60, 2)
+
+
+def test_decision_transformer_on_data_of_ones_own(place: Place, call: Callable[..., Finished]) -> None:
+    """Nobody knows a return to ask for: it is the best of the data."""
+    small = ("--blocks", "1", "--dim", "8", "--window", "4", "--batch-size", "8")
+    done = call("train", str(place.npz()), "--algo", "dt", "--steps", "4", *small, "--out", "out")
+    assert done.code == 0, done.err
+    returns = columns()["reward"].reshape(-1, 10).sum(axis=1)
+    policy = ur.load_policy(place.folder / "out" / "policy-0.safetensors")
+    assert isinstance(policy.algorithm, ur.DT)
+    assert policy.algorithm.target_return == pytest.approx(returns.max(), rel=1e-6)
+    assert policy.algorithm.return_scale == pytest.approx(np.abs(returns).max(), rel=1e-6)
+    assert policy(columns()["obs"]).shape == (60, 2)
 
 
 def test_inspect_shows_what_is_in_the_data(slices: Path, call: Callable[..., Finished]) -> None:

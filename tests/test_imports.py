@@ -12,6 +12,7 @@ FLOORS = (
     ("errors",),
     ("storage",),
     ("data", "conservatism", "networks"),
+    ("transformer",),
     ("algorithms",),
     ("policy",),
     ("physics",),

@@ -25,7 +25,8 @@ class Policy(eqx.Module):
     """A trained method, reduced to what acting needs, with the preprocessing it was trained behind.
 
     Call it with one observation or a batch: `policy(obs)` gives actions in the range the data had (mostly [-1, 1]),
-    `policy.uncertainty(obs)` gives `sigma`, `u`, `tau` and `delta` per state.
+    `policy.uncertainty(obs)` gives `sigma`, `u`, `tau` and `delta` per state. A method that looks back on its episode
+    acts there as if each observation were the first of one; roll it out with `act` and `rewarded`.
     """
 
     algorithm: Algorithm
@@ -41,13 +42,20 @@ class Policy(eqx.Module):
         action, memory = self.algorithm.act(self.state, self.normalized(obs), memory)
         return jnp.clip(action, -1, 1), memory
 
+    def rewarded(self, memory: Memory, reward: Array) -> Memory:
+        """What `act` is to remember next, once the rewards `[B]` of its actions are known; pure as well."""
+        return self.algorithm.rewarded(memory, reward)
+
     def normalized(self, obs: Array) -> Array:
         return (obs - self.obs_mean[None]) / self.obs_std[None]
 
     def __call__(self, obs: npt.ArrayLike) -> np.ndarray:
-        action: np.ndarray = self._apply(_act, obs)
+        return self.restored(self._apply(_act, obs))
+
+    def restored(self, action: npt.ArrayLike) -> np.ndarray:
+        """Actions in [-1, 1], as `act` gives them, in the range the data had."""
         bounds = Bounds(np.asarray(self.action_low), np.asarray(self.action_high))
-        return action if bounds.are_unit() else bounds.restore(action)
+        return np.asarray(action) if bounds.are_unit() else bounds.restore(np.asarray(action))
 
     def uncertainty(self, obs: npt.ArrayLike) -> Uncertainty:
         uncertainty: Uncertainty = self._apply(_uncertainty, obs)

@@ -56,6 +56,19 @@ def test_adam_by_hand() -> None:
     assert float(learner.net[0]) == pytest.approx(0.9 - 0.1 * first / (math.sqrt(second) + 1e-8), abs=1e-7)
 
 
+def test_clip_and_weight_decay_by_hand() -> None:
+    """The gradient (6, 8) has norm 10; clipped to 5 it is (3, 4). Adam's moments see that, and not the decay."""
+    learner, _ = Learner.of(jnp.array([3.0, 4.0])).descend(lambda p: (jnp.sum(p**2), None), 0.1, clip=5.0)
+    np.testing.assert_allclose(learner.moments.mu, [0.3, 0.4], rtol=1e-12)
+    np.testing.assert_allclose(learner.moments.nu, [0.009, 0.016], rtol=1e-12)
+    np.testing.assert_allclose(learner.net, [2.9, 3.9], rtol=1e-8)
+    short, _ = Learner.of(jnp.array([3.0, 4.0])).descend(lambda p: (jnp.sum(p**2), None), 0.1, clip=50.0)
+    np.testing.assert_allclose(short.moments.mu, [0.6, 0.8], rtol=1e-12)
+    decayed, _ = Learner.of(jnp.array([3.0, 4.0])).descend(lambda p: (jnp.sum(p**2), None), 0.1, weight_decay=0.5)
+    np.testing.assert_allclose(decayed.moments.mu, [0.6, 0.8], rtol=1e-12)
+    np.testing.assert_allclose(decayed.net, [3 - 0.1 - 0.1 * 0.5 * 3, 4 - 0.1 - 0.1 * 0.5 * 4], rtol=1e-8)
+
+
 def test_critics_see_observation_then_action() -> None:
     critic = drawn(lambda: critic_ensemble(jax.random.key(0), 2, Spec(2, 1), (4,)))
     obs, action = jnp.array([[1.0, 2.0]]), jnp.array([[3.0]])

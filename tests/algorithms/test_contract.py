@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from probes import bandit, payoff, wander
-from uniq_rl.algorithms import ALGORITHMS, Algorithm, Batch, Spec
+from uniq_rl.algorithms import ALGORITHMS, Algorithm, Spec
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy, load_policy
 from uniq_rl.training.cohort import Cohort, Progress, Run
@@ -26,7 +26,8 @@ OBS = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 
 def small(method: type[Algorithm], **changes: Any) -> Algorithm:
     """Tiny networks, few rows, a high rate; of these, what the method has."""
-    wanted = {"hidden": (16,), "batch_size": 32, "reward_scaling": "none"}
+    wanted: dict[str, Any] = {"hidden": (16,), "batch_size": 32, "reward_scaling": "none"}
+    wanted |= {"blocks": 1, "dim": 8, "window": 4, "horizon": 10}
     wanted |= dict.fromkeys(("learning_rate", "actor_learning_rate", "alpha_learning_rate"), 3e-3) | changes
     fields = {field.name for field in dataclasses.fields(method)}
     return method(**{name: value for name, value in wanted.items() if name in fields}).budgeted(1000)
@@ -84,10 +85,8 @@ def trained(request: pytest.FixtureRequest) -> Trained:
 
 
 def test_shapes_and_types(trained: Trained) -> None:
-    algorithm = small(trained.method)
+    algorithm, batch = trained.cohort.runs[0].algorithm, trained.cohort.example(32)
     state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), SPEC))
-    wide, action, narrow = jnp.zeros((32, 2)), jnp.zeros((32, 1)), jnp.zeros(32)
-    batch = Batch(wide, action, narrow, wide, narrow, action if algorithm.wants_next_action else None)
     assert algorithm.cycle()[-1] == algorithm.update, "the whole update comes last: its metrics are reported"
     for one in algorithm.cycle():
         after, metrics = jax.eval_shape(lambda s, one=one: one(s, batch, jax.random.key(0)), state)

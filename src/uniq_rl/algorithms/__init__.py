@@ -1,8 +1,9 @@
 """One file, one method, readable beside its paper."""
 
-from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty
+from uniq_rl.algorithms.base import Algorithm, Batch, Spec, Uncertainty, Windows
 from uniq_rl.algorithms.bc import BC
 from uniq_rl.algorithms.cql import CQL
+from uniq_rl.algorithms.dt import DT
 from uniq_rl.algorithms.edac import EDAC
 from uniq_rl.algorithms.iql import IQL
 from uniq_rl.algorithms.rebrac import ReBRAC
@@ -12,7 +13,7 @@ from uniq_rl.algorithms.uniq import UNIQ
 from uniq_rl.errors import UniqError
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    method.name: method for method in (BC, TD3BC, CQL, IQL, SACN, EDAC, ReBRAC, UNIQ)
+    method.name: method for method in (BC, TD3BC, CQL, IQL, SACN, EDAC, ReBRAC, DT, UNIQ)
 }
 
 
@@ -27,6 +28,7 @@ __all__ = [
     "ALGORITHMS",
     "BC",
     "CQL",
+    "DT",
     "EDAC",
     "IQL",
     "SACN",
@@ -37,5 +39,6 @@ __all__ = [
     "ReBRAC",
     "Spec",
     "Uncertainty",
+    "Windows",
     "algorithm_named",
 ]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from uniq_rl.data import Dataset
 from uniq_rl.data.preprocessing import Preprocessing
 from uniq_rl.data.split import Split
 from uniq_rl.errors import UniqError
@@ -43,6 +44,17 @@ class Batch(NamedTuple):
     mask: Array
     next_action: Array | None = None
     """What was done at `next_obs`, NaN where the log does not say; None unless the method `wants_next_action`."""
+
+
+class Windows(NamedTuple):
+    """Consecutive steps of one episode each, `[B, window, ...]`; `mask` is 0 where the episode was over already."""
+
+    obs: Array
+    action: Array
+    return_to_go: Array
+    """Undiscounted, in the rewards of the data, this step's included."""
+    time_step: Array
+    mask: Array
 
 
 class Uncertainty(NamedTuple):
@@ -95,6 +107,11 @@ class Algorithm(eqx.Module):
         return Split(calibration=self.calibration_fraction, heldout=self.heldout_fraction, by=self.split)
 
     @property
+    def window_length(self) -> int | None:
+        """How many steps of an episode an update sees in a row, as `Windows`; None: single ones, as a `Batch`."""
+        return None
+
+    @property
     def calibration_interval(self) -> int | None:
         """Updates between two calibrations; None for methods that do not calibrate."""
         return None
@@ -118,6 +135,8 @@ class Algorithm(eqx.Module):
         self.require("batch_size", self.batch_size, at_least=1)
         for field in ("calibration_fraction", "heldout_fraction"):
             self.require(field, getattr(self, field), at_least=0, below=1)
+        if self.window_length is not None and self.calibration_fraction > 0 and self.split == "transition":
+            raise UniqError(f"{self.name} learns from whole episodes: split by episode, or set calibration_fraction 0.")
 
     def check_kind(self, field: str, kind: Any, value: Any) -> None:
         """Refuse an unknown choice, or something that is no number where one is needed."""
@@ -145,19 +164,28 @@ class Algorithm(eqx.Module):
         """This method with everything that is scheduled over the whole training fitted to `steps` updates."""
         return self
 
+    def informed(self, dataset: Dataset) -> Self:
+        """This method with everything that was left for the data to decide, decided."""
+        return self
+
     @abstractmethod
     def init(self, key: Array, spec: Spec) -> State: ...
 
     @abstractmethod
-    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]: ...
+    def update(self, state: State, batch: Any, key: Array) -> tuple[State, Metrics]:
+        """One step on a `Batch`, or on `Windows` where there is a `window_length`."""
 
-    def cycle(self) -> tuple[Callable[[State, Batch, Array], tuple[State, Metrics]], ...]:
+    def cycle(self) -> tuple[Callable[[State, Any, Array], tuple[State, Metrics]], ...]:
         """The updates that take turns, the whole one last: a delayed actor rests in those before it."""
         return (self.update,)
 
     @abstractmethod
     def act(self, state: State, obs: Array, memory: Memory) -> tuple[Array, Memory]:
         """Deterministic actions for a batch of observations; reactive methods pass `memory` through."""
+
+    def rewarded(self, memory: Memory, reward: Array) -> Memory:
+        """What is remembered once the actions' rewards are known; reactive methods remember nothing."""
+        return memory
 
     @abstractmethod
     def deployed(self, state: State) -> State:
@@ -184,10 +212,25 @@ class Learner(eqx.Module, Generic[Net]):
     def of(cls, net: Net) -> "Learner[Net]":
         return cls(net, ADAM.init(net))
 
-    def descend(self, loss: Callable[[Net], tuple[Array, Aux]], rate: Array | float) -> tuple["Learner[Net]", Aux]:
-        """One Adam step on `loss`, which returns its value and whatever else the caller wants from that pass."""
+    def descend(
+        self,
+        loss: Callable[[Net], tuple[Array, Aux]],
+        rate: Array | float,
+        clip: Array | float | None = None,
+        weight_decay: Array | float | None = None,
+    ) -> tuple["Learner[Net]", Aux]:
+        """One Adam step on `loss`, which returns its value and whatever else the caller wants from that pass.
+
+        `clip` bounds the norm of the whole gradient before it; `weight_decay` makes it AdamW.
+        """
         gradient, aux = jax.grad(loss, has_aux=True)(self.net)
+        if clip is not None:
+            norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
+            shrink = clip / jnp.maximum(norm, clip)
+            gradient = jax.tree.map(lambda g: shrink * g, gradient)
         direction, moments = ADAM.update(gradient, self.moments)
+        if weight_decay is not None:
+            direction = jax.tree.map(lambda d, p: d + weight_decay * p, direction, self.net)
         return Learner(jax.tree.map(lambda p, d: p - rate * d, self.net, direction), moments), aux
 
     def frozen(self) -> "Learner[Net]":

@@ -15,13 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from uniq_rl.algorithms import Algorithm, Spec, Uncertainty
+from uniq_rl.algorithms import Algorithm, Batch, Spec, Uncertainty, Windows
 from uniq_rl.algorithms.base import Metrics, State
 from uniq_rl.conservatism import conformal_quantile, conformal_rank, coverage
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.policy import Policy
-from uniq_rl.training.rows import SLICE, Fold, Packed, Resident, Rows, pack, stored, unpack
+from uniq_rl.training.rows import (
+    SLICE,
+    Fold,
+    Packed,
+    Resident,
+    Rows,
+    columns_of,
+    consecutive,
+    pack,
+    stored,
+    unpack,
+    unpack_for,
+)
 
 COMPILER = {
     "gpu": {
@@ -75,7 +87,7 @@ class Cohort:
         for run in runs:
             if not 0 <= run.seed < 2**32:
                 raise UniqError(f"Seed {run.seed} is not between 0 and 2^32 - 1.")
-        self.runs = tuple(runs)
+        self.runs = tuple(dataclasses.replace(run, algorithm=run.algorithm.informed(run.dataset)) for run in runs)
         self.spec = self._shared_spec()
         self.algorithm = self._stacked_algorithm()
         packed, self.rows = self._pack()
@@ -113,7 +125,7 @@ class Cohort:
                 folds = method.folds.folds(run.dataset)
                 train = method.preprocessing.keep(run.dataset, folds.train)
                 fitted = method.preprocessing.fit(run.dataset, train)
-                part = pack(fitted, run.dataset, folds, train, method.wants_next_action)
+                part = pack(fitted, run.dataset, folds, train, columns_of(method))
                 packed[identity] = part, part.ranges(end)
                 end += len(part.matrix)
         chosen = [packed[self._data_identity(run)] for run in self.runs]
@@ -133,10 +145,14 @@ class Cohort:
         return jnp.asarray(ranks, jnp.int32)
 
     def _metric_names(self) -> list[str]:
-        batch = unpack(jnp.zeros((1, self.store.data.shape[1])), self.spec)
-        algorithm = self.runs[0].algorithm
+        algorithm, batch = self.runs[0].algorithm, self.example()
         update = lambda key: algorithm.update(algorithm.init(key, self.spec), batch, key)[1]  # noqa: E731
         return sorted(jax.eval_shape(update, jax.random.key(0)))
+
+    def example(self, size: int = 1) -> Batch | Windows:
+        """A batch of the shape that updates get: the first row, or window, over and over."""
+        positions = consecutive(jnp.zeros(size, jnp.int32), self.algorithm.window_length, len(self.store.data))
+        return unpack_for(self.algorithm, self.store.take(np.asarray(positions)), self.spec)
 
     def start(self) -> Progress:
         """The state before the first update, calibrated."""
@@ -164,7 +180,8 @@ class Cohort:
             return _advance(*constant, progress, self.store.data, self.rows.train, length, begin % cycle)
 
         def positions(start: int, count: int) -> Array:
-            return _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
+            first = _batch_positions(self.rows.train, self.keys, begin + start, batch, count)
+            return consecutive(first, self.algorithm.window_length, len(self.store.data))
 
         done = 0
         for rows in self.store.ahead(positions, length):
@@ -304,7 +321,9 @@ def _updated(algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, 
     cycle = len(algorithm.cycle())
 
     def update(algorithm: Algorithm, state: State, rows: Array, key: Array) -> tuple[State, Metrics]:
-        return algorithm.cycle()[phase % cycle](state, unpack(rows, spec), _step_keys(key, progress.step)[1])
+        return algorithm.cycle()[phase % cycle](
+            state, unpack_for(algorithm, rows, spec), _step_keys(key, progress.step)[1]
+        )
 
     state, metrics = jax.vmap(update)(algorithm, progress.state, rows, keys)
     progress = progress._replace(state=state, step=progress.step + 1)
@@ -348,7 +367,8 @@ def _advance(
     algorithm: Algorithm, keys: Array, spec: Spec, progress: Progress, data: Array, train: Fold, length: int, phase: int
 ) -> Progress:
     positions = _batch_positions(train, keys, progress.step, algorithm.batch_size, length)
-    return _advanced(algorithm, keys, spec, progress, positions, lambda positions: data[positions], phase)
+    rows_of = lambda positions: data[consecutive(positions, algorithm.window_length, len(data))]  # noqa: E731
+    return _advanced(algorithm, keys, spec, progress, positions, rows_of, phase)
 
 
 @partial(_compiled, static_argnames=("spec", "phase"), donate_argnames="progress")

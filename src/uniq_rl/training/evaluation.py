@@ -87,6 +87,7 @@ class Evaluator:
                 break
             action, memory = _act(policies, jax.device_put(obs, self._cpu), memory)
             action = np.nan_to_num(np.asarray(action))
+            earned = np.zeros((runs, episodes))
             for task, environment in self._environments.items():
                 members = self._members[task]
                 active = running[members].reshape(-1)
@@ -95,9 +96,12 @@ class Evaluator:
                 stepped = environment.step(action[members].reshape(len(active), -1), active)
                 new_obs, reward, terminated = (array.reshape(len(members), episodes, -1) for array in stepped)
                 obs[members] = new_obs
-                returns[members] += np.where(running[members], reward[..., 0], 0)
+                earned[members] = np.where(running[members], reward[..., 0], 0)
                 lengths[members] += running[members]
                 running[members] &= terminated[..., 0] == 0
+            returns += earned
+            if memory is not None:  # reactive methods have none
+                memory = _rewarded(policies, memory, jax.device_put(earned.astype(np.float32), self._cpu))
         scores = [
             score(task, float(returns[i].mean())) if alive[i] else float("nan") for i, task in enumerate(self.tasks)
         ]
@@ -112,6 +116,11 @@ class Evaluator:
 @jax.jit
 def _act(policies: Policy, obs: jax.Array, memory: object) -> tuple[jax.Array, object]:
     return jax.vmap(lambda policy, batch, memory: policy.act(batch, memory))(policies, obs, memory)
+
+
+@jax.jit
+def _rewarded(policies: Policy, memory: object, reward: jax.Array) -> object:
+    return jax.vmap(lambda policy, memory, reward: policy.rewarded(memory, reward))(policies, memory, reward)
 
 
 def stacked(policies: Sequence[Policy]) -> Policy:

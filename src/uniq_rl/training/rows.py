@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from uniq_rl.algorithms import Batch, Spec
+from uniq_rl.algorithms import Algorithm, Batch, Spec, Windows
 from uniq_rl.data import Dataset
 from uniq_rl.data.preprocessing import Fitted
 from uniq_rl.data.split import Folds
@@ -41,6 +41,10 @@ class Rows(NamedTuple):
     heldout: Fold
 
 
+TRANSITION_COLUMNS = ("obs", "action", "next_obs", "reward", "mask")
+WINDOW_COLUMNS = ("obs", "action", "return_to_go", "time_step", "rows_left")
+
+
 class Packed(NamedTuple):
     """One data set in the order train, calibration, held-out, as one matrix."""
 
@@ -54,18 +58,28 @@ class Packed(NamedTuple):
         return Rows(*(Fold(start, size) for start, size in zip(starts, self.sizes, strict=True)))
 
 
-def pack(fitted: Fitted, dataset: Dataset, folds: Folds, train: np.ndarray, next_action: bool = False) -> Packed:
-    """One row per transition, so that a batch is one gather: obs, action, next_obs, reward, mask, and next_action."""
+def columns_of(algorithm: Algorithm) -> tuple[str, ...]:
+    """What the rows of a method hold, in order."""
+    if algorithm.window_length is not None:
+        return WINDOW_COLUMNS
+    return (*TRANSITION_COLUMNS, "next_action") if algorithm.wants_next_action else TRANSITION_COLUMNS
+
+
+def pack(
+    fitted: Fitted, dataset: Dataset, folds: Folds, train: np.ndarray, names: tuple[str, ...] = TRANSITION_COLUMNS
+) -> Packed:
+    """One row per transition, so that a batch is one gather.
+
+    What concerns the order of time is worked out before the rows are sorted into folds. For windows the episodes are
+    whole in every fold, and in order, so that the rows of a window lie side by side.
+    """
     columns = fitted.apply(dataset)
-    parts = [
-        columns["obs"],
-        columns["action"],
-        columns["next_obs"],
-        columns["reward"][:, None],
-        columns["mask"][:, None],
-    ]
-    if next_action:  # while the rows are still in the order of time; an episode's last row has no next one
-        parts.append(np.where(dataset.episode_end[:, None], np.float32(np.nan), np.roll(columns["action"], -1, axis=0)))
+    if "next_action" in names:  # an episode's last row has none
+        following = np.roll(columns["action"], -1, axis=0)
+        columns["next_action"] = np.where(dataset.episode_end[:, None], np.float32(np.nan), following)
+    if "return_to_go" in names:
+        columns |= episode_columns(dataset)
+    parts = [columns[name].reshape(dataset.size, -1) for name in names]
     order = np.concatenate([train, folds.calibration, folds.heldout])
     sizes = (len(train), len(folds.calibration), len(folds.heldout))
     return Packed(np.concatenate(parts, axis=1)[order], fitted, folds, sizes)
@@ -75,6 +89,42 @@ def unpack(rows: Array, spec: Spec) -> Batch:
     ends = np.cumsum([spec.obs_dim, spec.action_dim, spec.obs_dim, 1, 1])
     obs, action, next_obs, reward, mask, next_action = jnp.split(rows, ends, axis=-1)
     return Batch(obs, action, reward[..., 0], next_obs, mask[..., 0], next_action if next_action.shape[-1] else None)
+
+
+def episode_columns(dataset: Dataset) -> dict[str, np.ndarray]:
+    """Where each row stands in its episode, and what the episode still earned from there on, undiscounted."""
+    starts, stops = (np.repeat(bound, dataset.episode_lengths) for bound in dataset.episode_bounds.T)
+    row = np.arange(dataset.size)
+    earned = np.concatenate([[0.0], np.cumsum(dataset.reward, dtype=np.float64)])
+    columns = {"return_to_go": earned[stops] - earned[row], "time_step": row - starts, "rows_left": stops - 1 - row}
+    return {name: column.astype(np.float32) for name, column in columns.items()}
+
+
+def consecutive(positions: Array, length: int | None, size: int) -> Array:
+    """`[...]` to `[..., length]`: each position and those after it, of `size` rows; without a length, as they are."""
+    if length is None:
+        return positions
+    ahead = jnp.arange(length).reshape((1,) * positions.ndim + (length,))
+    return jnp.minimum(positions[..., None] + ahead, size - 1)
+
+
+def unpack_windows(rows: Array, spec: Spec) -> Windows:
+    """Rows `[B, window, width]`; what lies beyond the episode of the first row is zero and masked."""
+    width = spec.obs_dim + spec.action_dim
+    inside = jnp.arange(rows.shape[1])[None] <= rows[:, :1, width + 2]
+    rows = jnp.where(inside[..., None], rows, 0)
+    return Windows(
+        obs=rows[..., : spec.obs_dim],
+        action=rows[..., spec.obs_dim : width],
+        return_to_go=rows[..., width],
+        time_step=rows[..., width + 1].astype(jnp.int32),
+        mask=inside.astype(rows.dtype),
+    )
+
+
+def unpack_for(algorithm: Algorithm, rows: Array, spec: Spec) -> Batch | Windows:
+    """The rows of one update as the method wants them."""
+    return unpack(rows, spec) if algorithm.window_length is None else unpack_windows(rows, spec)
 
 
 class Resident:
