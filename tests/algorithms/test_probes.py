@@ -23,7 +23,7 @@ METHODS: dict[str, Algorithm] = {
     "iql": IQL(**QUICK),
     "uniq": UNIQ(**QUICK),
     "uniq primary": UNIQ(**QUICK, reading="primary"),
-    "uniq low rank": UNIQ(**QUICK, ensemble="low_rank", target="v", rank=4),
+    "uniq low rank": UNIQ(**QUICK, ensemble="low_rank", target="v", rank=16),
 }
 CHUNK, CHUNKS = 300, 4
 
