@@ -19,15 +19,23 @@ from typing import Any
 TRANSITIONS = 200_000
 
 
-def method(name: str) -> Any:
-    from uniq_rl.algorithms import IQL, UNIQ
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "uniq-low-rank": ("uniq", {"ensemble": "low_rank"}),
+    "uniq-independent": ("uniq", {"ensemble": "independent"}),
+    "sac_n-10": ("sac_n", {"critics": 10}),
+    "sac_n-500": ("sac_n", {"critics": 500}),
+    "edac-10": ("edac", {"critics": 10}),
+    "edac-50": ("edac", {"critics": 50}),
+    "dt-64": ("dt", {"batch_size": 64, "learning_rate": 1e-4}),
+}
+"""Names of a method with other options than its defaults."""
 
-    return {
-        "iql": IQL(),
-        "uniq": UNIQ(),
-        "uniq-low-rank": UNIQ(ensemble="low_rank"),
-        "uniq-independent": UNIQ(ensemble="independent"),
-    }[name]
+
+def method(name: str) -> Any:
+    from uniq_rl.algorithms import algorithm_named
+
+    algorithm, options = VARIANTS.get(name, (name, {}))
+    return algorithm_named(algorithm)(**options)
 
 
 def synthetic(rows: int) -> Any:
@@ -49,16 +57,14 @@ def synthetic(rows: int) -> Any:
     )
 
 
-def measure(name: str, runs: int, seconds: float) -> dict[str, Any]:
-    """Train for a while: chunks as the training loop makes them, its diagnoses included in memory, not in time."""
+def measure(name: str, runs: int, seconds: float, chunk: int) -> dict[str, Any]:
+    """Train for a while, `chunk` updates at a time; diagnoses are included in memory, not in time."""
     import jax
 
     from uniq_rl.training.cohort import Cohort, Run
-    from uniq_rl.training.loop import CHUNK, DEFAULT_CHUNK
 
     algorithm = method(name).budgeted(1_000_000)
     cohort = Cohort([Run(algorithm, synthetic(TRANSITIONS), seed, str(seed)) for seed in range(runs)])
-    chunk = CHUNK.get(jax.default_backend(), DEFAULT_CHUNK)
     began = time.perf_counter()
     progress = jax.block_until_ready(cohort.advance(cohort.start(), chunk))
     compiled = time.perf_counter() - began
@@ -94,14 +100,16 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["iql", "uniq"])
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 3, 9, 27, 54])
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--chunk", type=int, default=1000, help="updates in one call; the training loop's on a GPU")
     parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measure(options.methods[0], options.runs[0], options.seconds)))
+        print(json.dumps(measure(options.methods[0], options.runs[0], options.seconds, options.chunk)))
         return
-    rows = together([(name, runs) for name in options.methods for runs in options.runs], options.seconds)
+    configurations = [(name, runs) for name in options.methods for runs in options.runs]
+    rows = together(configurations, options.seconds, options.chunk)
     if options.out:
         from uniq_rl.training.records import commit, hardware, versions
 
@@ -111,14 +119,15 @@ def main() -> None:
     print(table(rows))
 
 
-def together(configurations: list[tuple[str, int]], seconds: float) -> list[dict[str, Any]]:
+def together(configurations: list[tuple[str, int]], seconds: float, chunk: int) -> list[dict[str, Any]]:
     """Measure all configurations; none starts before the last one has compiled."""
     children = []
     for name, runs in configurations:
         command = [sys.executable, __file__, "--child", "--methods", name, "--runs", str(runs)]
+        command += ["--seconds", str(seconds), "--chunk", str(chunk)]
         environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / len(configurations):.3f}", **os.environ}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-        children.append(subprocess.Popen([*command, "--seconds", str(seconds)], **pipes))
+        children.append(subprocess.Popen(command, **pipes))
     for child in children:
         if child.stdout.readline().strip() != "ready":
             for other in children:
