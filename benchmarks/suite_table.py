@@ -1,6 +1,7 @@
 """Methods against each other on the nine main sets of the built-in suite: every seed, one table.
 
     python benchmarks/suite_table.py --methods bc iql uniq --steps 100000 --seeds 0 1 --out suite.json
+    python benchmarks/suite_table.py --methods uniq-independent uniq-rank-32 --kinds medium-replay
 
 Sets that are not in the cache yet are made first, a process per task. Runs whose observations have the same width
 share a program: hopper's form one cohort, those of walker2d and halfcheetah another.
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from throughput import VARIANTS
+
 TASKS = ("hopper", "walker2d", "halfcheetah")
 KINDS = ("medium", "medium-replay", "medium-expert")
 
@@ -25,13 +28,6 @@ def make_all(names: list[str], size: int | None) -> None:
 
     for name in names:
         suite.make(name, size=size)
-
-
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "uniq-low-rank": ("uniq", {"ensemble": "low_rank"}),
-    "uniq-independent": ("uniq", {"ensemble": "independent"}),
-}
-"""Names of a method with other options than its preset's."""
 
 
 def cohort(method: str, tasks: tuple[str, ...], kinds: list[str], size: int | None, seeds: list[int]) -> list[Any]:

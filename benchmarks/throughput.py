@@ -21,6 +21,8 @@ TRANSITIONS = 200_000
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "uniq-low-rank": ("uniq", {"ensemble": "low_rank"}),
+    "uniq-rank-32": ("uniq", {"ensemble": "low_rank", "rank": 32}),
+    "uniq-rank-64": ("uniq", {"ensemble": "low_rank", "rank": 64}),
     "uniq-independent": ("uniq", {"ensemble": "independent"}),
     "sac_n-10": ("sac_n", {"critics": 10}),
     "sac_n-500": ("sac_n", {"critics": 500}),
