@@ -70,9 +70,9 @@ class UNIQ(ImplicitActorCritic):
     target: Literal["q", "v"] = static("q")
     """What is averaged over time: the critics, as in IQL, or the level-0.7 heads of the TD target."""
     ensemble: EnsembleKind = static("independent")
-    """Separate networks, or a shared trunk with a low-rank part per head."""
-    rank: int = static(8)
-    """Rank of a member's own part in a low-rank ensemble."""
+    """Separate networks, or shared features with a head of low rank for each."""
+    rank: int = static(32)
+    """Units of a head of its own, in a low-rank ensemble."""
     calibrate: Calibration = static("bellman")
     """What `q_hat` is a quantile of: Bellman residuals, the disagreement itself, or nothing (`u` is raw `sigma`)."""
     recalibrate_every: int = static(5000)
