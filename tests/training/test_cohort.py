@@ -15,7 +15,6 @@ from uniq_rl.algorithms.base import static
 from uniq_rl.conservatism import conformal_rank
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
-from uniq_rl.training import cohort as cohort_module
 from uniq_rl.training import rows as rows_module
 from uniq_rl.training.cohort import Cohort, Progress, Run, distribution
 from uniq_rl.training.rows import SLICE, Resident, Streamed
@@ -289,14 +288,6 @@ def test_turns_are_kept_whatever_the_chunks(delay: int, history: str, chunkings:
     assert (whole.state.seldom < whole.state.often).all() == (delay > 1)
     for chunks in chunkings[1:]:
         assert same(after(cohort, chunks), whole), chunks
-
-
-@pytest.mark.parametrize("lengths", [(9,), (3, 6), (8, 1), (5, 4)])
-def test_turns_are_kept_in_a_longer_body(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four updates written out at a time, as on a GPU, or what a chunk leaves of them."""
-    expected = after(turn_takers(2), (9,)).state
-    monkeypatch.setattr(cohort_module, "BODY", {"cpu": 4})
-    assert same(after(turn_takers(2, body=4), lengths).state, expected)
 
 
 @pytest.mark.parametrize("lengths", [(9,), (5, 4)])
