@@ -232,8 +232,6 @@ class TurnTaker(Algorithm):
     name: ClassVar[str] = "turn-taker"
 
     delay: int = static(2)
-    body: int = static(1)
-    """Nothing but a name: a program of its own for every length of the loop's body."""
 
     def init(self, key: jax.Array, spec: Spec) -> Turns:
         return Turns(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
@@ -257,9 +255,9 @@ class TurnTaker(Algorithm):
         return state
 
 
-def turn_takers(delay: int, body: int = 1, stream: bool = False) -> Cohort:
+def turn_takers(delay: int, stream: bool = False) -> Cohort:
     """Whole numbers only: whatever a program makes of the order, their sums are exact."""
-    method = TurnTaker(delay=delay, body=body, batch_size=4)
+    method = TurnTaker(delay=delay, batch_size=4)
     return Cohort([Run(method, SMALL, seed, str(seed)) for seed in (0, 1)], stream=stream)
 
 
