@@ -23,8 +23,8 @@ def main() -> None:
     options = parser.parse_args()
 
     import jax
-    from throughput import method, synthetic
 
+    from throughput import method, synthetic
     from uniq_rl.training import cohort as module
 
     module.COMPILER["gpu"] = {"xla_gpu_enable_command_buffer": ""}
