@@ -55,7 +55,7 @@ def train(
     algorithm: Algorithm,
     data: Data,
     *,
-    steps: int = 1_000_000,
+    steps: int | None = None,
     seeds: Sequence[int] = (0,),
     out: str | Path | None = None,
     task: str | None = None,
@@ -70,9 +70,11 @@ def train(
     """Train one method on one data set with several seeds, all in one program.
 
     `data` is whatever `load_dataset` takes, and so are further options. With `out`, everything is written there and can
-    be resumed; without, nothing is written. Scores need a task with a simulator; `eval_every` defaults to a twentieth
-    of `steps`; `stream` keeps data on the host that are too large for the device.
+    be resumed; without, nothing is written. `steps` defaults to the method's published budget, `eval_every` to a
+    twentieth of it; scores need a task with a simulator; `stream` keeps data on the host that are too large for the
+    device.
     """
+    steps = algorithm.published_steps if steps is None else steps
     every = max(1, steps // 20) if eval_every is None else eval_every
     plan = Plan(steps, every, eval_episodes, log_every, physics, stream)
     training = prepare(algorithm, data, plan, seeds=seeds, out=out, task=task, **options)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probes import drawn
-from uniq_rl.algorithms import Spec
+from uniq_rl.algorithms import ALGORITHMS, Spec
 from uniq_rl.algorithms.base import (
     Learner,
     advantage_weights,
@@ -76,3 +76,9 @@ def test_critics_see_observation_then_action() -> None:
     assert values.shape == (2, 1)
     np.testing.assert_array_equal(values, critic(jnp.array([[1.0, 2.0, 3.0]])))
     assert float(values[0, 0]) != float(values[1, 0])
+
+
+def test_published_budgets() -> None:
+    budgets = {name: method.published_steps for name, method in ALGORITHMS.items()}
+    assert {name for name, steps in budgets.items() if steps != 1_000_000} == {"sac_n", "edac", "dt"}
+    assert (budgets["sac_n"], budgets["edac"], budgets["dt"]) == (3_000_000, 3_000_000, 100_000)

@@ -81,6 +81,8 @@ class Algorithm(eqx.Module):
     """A method *is* its hyper-parameters: numbers are leaves that may differ between runs, the rest is static."""
 
     name: ClassVar[str]
+    published_steps: ClassVar[int] = 1_000_000
+    """Updates of the published results."""
     wants_next_action: ClassVar[bool] = False
     """Whether batches carry `next_action`; a method that does not use it should not pay for it."""
 

@@ -88,6 +88,7 @@ class DT(Algorithm):
     """Decision Transformer: actions conditioned on the return that is to follow."""
 
     name: ClassVar[str] = "dt"
+    published_steps: ClassVar[int] = 100_000
 
     batch_size: int = static(4096)
     """Windows per update."""

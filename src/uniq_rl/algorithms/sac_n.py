@@ -164,6 +164,7 @@ class SACN(SoftActorCritic):
     """Soft actor-critic with N critics: the smallest of their values counts."""
 
     name: ClassVar[str] = "sac_n"
+    published_steps: ClassVar[int] = 3_000_000
 
     critics: int = static(10)
     """N, how many critics: the more, the more cautious is their smallest value."""
