@@ -7,6 +7,7 @@ budget, and refuses a mixture, so that different budgets are never averaged unse
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ def by_set(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 
 def _one_seed_each(runs: Sequence[RunResult]) -> list[RunResult]:
     ordered = sorted(runs, key=lambda run: run.recipe.seed)
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in pairwise(ordered):
         if one.recipe.seed == other.recipe.seed:
             raise UniqError(
                 f"The results hold two runs of {one.variant} on {one.set} with seed {one.recipe.seed} and "
