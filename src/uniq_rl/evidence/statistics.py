@@ -51,6 +51,15 @@ class Profile(NamedTuple):
     high: np.ndarray
 
 
+class Comparison(NamedTuple):
+    """Two variants at one budget, on the sets both have."""
+
+    steps: int
+    sets: list[str]
+    ours: list[RunResult]
+    theirs: list[RunResult]
+
+
 NOTHING = Interval(np.nan, np.nan, np.nan)
 
 
@@ -100,6 +109,32 @@ def _one_seed_each(runs: Sequence[RunResult]) -> list[RunResult]:
     return ordered
 
 
+def compared(results: Sequence[RunResult], ours: str, theirs: str) -> Comparison | None:
+    """At the budget at which both have the most sets in common, or the larger of such budgets."""
+    found = columns(results)
+    options = []
+    for (variant, steps), runs in found.items():
+        if variant == ours and (theirs, steps) in found:
+            others = by_set(found[theirs, steps])
+            sets = [name for name in by_set(runs) if name in others]
+            options.append(
+                Comparison(
+                    steps,
+                    sets,
+                    [run for run in runs if run.set in sets],
+                    [run for run in found[theirs, steps] if run.set in sets],
+                )
+            )
+    best = max(options, key=lambda option: (len(option.sets), option.steps), default=None)
+    return best if best is not None and best.sets else None
+
+
+def longest(results: Sequence[RunResult], variant: str) -> list[RunResult]:
+    """The runs of a variant at its largest budget."""
+    steps = max((run.recipe.steps for run in results if run.variant == variant), default=0)
+    return [run for run in results if (run.variant, run.recipe.steps) == (variant, steps)]
+
+
 def value(run: RunResult, reading: Reading) -> float:
     if reading not in READINGS:
         raise UniqError(f"A run is read by one of {', '.join(READINGS)}, not {reading!r}.")
@@ -131,7 +166,12 @@ def average(results: Iterable[RunResult], reading: Reading = "last") -> float:
 
 def average_interval(results: Iterable[RunResult], reading: Reading = "last") -> Interval:
     strata = list(_strata(results, reading).values())
-    return _interval(_mean_over_sets(strata), _mean_over_sets(_resampled(strata)), strata) if strata else NOTHING
+    return bootstrap_mean(strata) if strata else NOTHING
+
+
+def bootstrap_mean(strata: Sequence[np.ndarray]) -> Interval:
+    """Mean over sets of the mean over seeds, of any number that runs have."""
+    return _interval(_mean_over_sets(strata), _mean_over_sets(_resampled(strata)), strata)
 
 
 def gain(a: Iterable[RunResult], b: Iterable[RunResult], reading: Reading = "last") -> Interval:

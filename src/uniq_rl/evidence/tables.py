@@ -15,7 +15,8 @@ import numpy as np
 
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
-from uniq_rl.evidence.figures import Histogram, mean_within, percent, thousands
+from uniq_rl.evidence.figures import percent, thousands
+from uniq_rl.evidence.mechanism import mean_tau, share_above
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.statistics import (
     READING_NAMES,
@@ -313,23 +314,6 @@ def _seeds(runs: Sequence[RunResult]) -> Value:
     text = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     failed = sum(run.diverged for run in runs)
     return Value(text + (f" ({failed} runs diverged)" if failed else ""), min(counts), command=command(runs[0]))
-
-
-def share_above(run: RunResult) -> float | None:
-    """Share of states with u > 1 at the end of training."""
-    known = [line["u_above_1"] for line in run.calibration if line.get("u_above_1") is not None]
-    return float(known[-1]) if known else None
-
-
-def mean_tau(run: RunResult) -> float | None:
-    """Mean of tau(s) over states at the end of training."""
-    stored = (run.diagnosis.get("distributions") or {}).get("tau") or {}
-    if len(stored.get("counts") or []):
-        histogram = Histogram(np.asarray(stored["edges"], np.float64), np.asarray(stored["counts"], np.float64))
-        low, high = (float(run.recipe.config.get(name, edge)) for name, edge in (("tau_min", 0.0), ("tau_max", 1.0)))
-        return mean_within(histogram, low, high)
-    taus = (run.diagnosis.get("map") or {}).get("tau") or []
-    return float(np.mean(taus)) if len(taus) else None
 
 
 def _share_above(runs: Sequence[RunResult]) -> Value:
