@@ -150,6 +150,24 @@ def test_measured_values_say_how_to_make_them_again(runs: list[RunResult]) -> No
             assert all(value.command for value in scores)
 
 
+def test_the_command_names_the_grid_that_asks_for_the_run(tmp_path: Path) -> None:
+    grid = """
+        steps = 300
+        sets = ["suite/hopper-medium", {name = "suite/walker2d-medium", size = 5}]
+        [[entry]]
+        variant = "iql"
+        [[entry]]
+        variant = "uniq"
+        steps = 700
+    """
+    (tmp_path / "some.toml").write_text(grid)
+    (tmp_path / "wrong.toml").write_text("entry = 3")
+    asked = [("iql", "hopper", 300), ("iql", "walker2d", 300), ("uniq", "hopper", 700)]
+    assert all("/some.toml" in command(made_up(v, task, steps=steps), tmp_path) for v, task, steps in asked)
+    other = [("iql", "halfcheetah", 300), ("iql", "hopper", 700), ("uniq", "hopper", 300)]
+    assert all("/main.toml" in command(made_up(v, task, steps=steps), tmp_path) for v, task, steps in other)
+
+
 def test_cost_table(runs: list[RunResult]) -> None:
     table = cost_table(
         runs, costs(iql=(100.0, 200.0), uniq=(125.0, 240.0), edac__10=(300.0, 900.0), edac__50=(900.0, 2000.0))
