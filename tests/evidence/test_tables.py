@@ -109,6 +109,13 @@ def test_one_seed_has_no_spread_and_few_sets_say_so() -> None:
     assert "one seed" in pooled.note
 
 
+def test_the_size_of_an_ensemble_is_noted() -> None:
+    run = made_up("sac_n")
+    run.recipe.config["critics"] = 50
+    assert "50 critics" in found(main_table([run]), "hopper-medium", "SAC-N, 1k updates").note
+    assert "critics" not in found(main_table([made_up("iql")]), "hopper-medium", "IQL, 1k updates").note
+
+
 def test_divergence_is_marked() -> None:
     table = main_table([made_up(seed=0), made_up(seed=1, diverged=True)])
     value = found(table, "hopper-medium", "IQL, 1k updates")
