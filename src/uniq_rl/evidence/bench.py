@@ -202,9 +202,8 @@ def _begun(place: Place, jobs: Sequence[Job], busy: Busy, ours: contextlib.ExitS
                 found.left += 1
                 waiting |= missing
     if found is not None:
-        found.left += len(
-            cohorts(_open(place, jobs, busy.recipes | {job.recipe.id for job in found.jobs}), place.limit)
-        )
+        taken = busy.recipes | waiting | {job.recipe.id for job in found.jobs}
+        found.left += len(cohorts(_open(place, jobs, taken), place.limit))
     return found
 
 
@@ -255,8 +254,12 @@ def prepare(claim: Claim, place: Place, loading: Loading) -> Training:
     if (claim.training / "run.json").exists():
         return loop.resume(claim.training, lambda origin, _: load(origin or {}))
     shutil.rmtree(claim.training, ignore_errors=True)  # left before it had begun
-    runs = [Run(job.algorithm, load(job.recipe.data), job.recipe.seed, job.label) for job in claim.jobs]
-    return loop.begin(runs, claim.jobs[0].plan, claim.training, [job.recipe.data for job in claim.jobs])
+    try:
+        runs = [Run(job.algorithm, load(job.recipe.data), job.recipe.seed, job.label) for job in claim.jobs]
+        return loop.begin(runs, claim.jobs[0].plan, claim.training, [job.recipe.data for job in claim.jobs])
+    except UniqError:  # what cannot begin leaves nothing behind
+        shutil.rmtree(claim.folder, ignore_errors=True)
+        raise
 
 
 def finish(claim: Claim, place: Place, training: Training) -> int:

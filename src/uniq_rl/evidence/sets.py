@@ -9,11 +9,11 @@ from uniq_rl import suite
 from uniq_rl.data import Dataset
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS
-from uniq_rl.suite import behaviour
-from uniq_rl.suite.datasets import Progress, default_size
+from uniq_rl.suite import behaviour as policies
+from uniq_rl.suite.datasets import MIN_SIZE, Progress, default_size
 from uniq_rl.suite.regenerate import regenerated
 
-SUITE, REGENERATED = "suite/", "regenerated/"
+REGENERATED = "regenerated/"
 REGENERATED_SIZE = 1_000_000
 """As many transitions as D4RL's medium sets."""
 D4RL_VARIABLE = "UNIQ_RL_D4RL"
@@ -37,10 +37,10 @@ class DataSet:
                 raise UniqError(f"There is no data set '{name}' to regenerate; the names are {', '.join(known)}.")
             found = cls(name, REGENERATED_SIZE if size is None else size, seed)
         else:
-            found = cls(name, default_size(name) if size is None else size, seed)
-            _suite_recipe(behaviour.PATH, name, found.size, seed)  # refuses what cannot be made
-        if found.size < 1000:
-            raise UniqError(f"{name} needs at least 1000 transitions, not {size}.")
+            usual = default_size(name)  # refuses a name that is none
+            found = cls(name, usual if size is None else size, seed)
+        if found.size < MIN_SIZE or seed < 0:
+            raise UniqError(f"{name} needs at least {MIN_SIZE} transitions and a seed from 0 on.")
         return found
 
     @property
@@ -67,7 +67,7 @@ class DataSet:
         source = (
             f"D4RL's policy in {self.slice_name}"
             if self.played_again
-            else _suite_recipe(behaviour.PATH, self.name, self.size, self.seed)
+            else _suite_recipe(policies.PATH, self.name, self.size, self.seed)
         )
         return {"name": self.name, "size": self.size, "seed": self.seed, "recipe": source}
 
@@ -95,8 +95,8 @@ class DataSet:
 
 
 @cache
-def _suite_recipe(policies: Path, name: str, size: int, seed: int) -> str:
-    """Once per set: a grid asks often, and each time the file of `policies` would be read."""
+def _suite_recipe(file: Path, name: str, size: int, seed: int) -> str:
+    """Once per set: a grid asks often, and each time the `file` of policies would be read."""
     return suite.recipe_id(name, size, seed)
 
 
