@@ -186,27 +186,29 @@ def test_killed_and_started_again(count: int, name: str, desk: Desk, uninterrupt
 def test_killed_after_every_single_step(desk: Desk, uninterrupted: Desk) -> None:
     """Each session lives until one more thing is on disk."""
     sessions = 0
-    while (done := desk.bench(fall=(1, ""))).returncode != 0:
+    while (done := desk.bench("--only", "uniq", fall=(1, ""))).returncode != 0:
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
         sessions += 1
-        assert sessions < 60
-    assert sessions > 10
-    assert desk.kept() == uninterrupted.kept()
+        assert sessions < 30
+    assert sessions > 8
+    assert desk.kept() == of_variant(uninterrupted, "uniq")
     assert desk.begun() == []
 
 
+def of_variant(desk: Desk, variant: str) -> dict[str, Any]:
+    return {name: result for name, result in desk.kept().items() if result["variant"] == variant}
+
+
 def test_time_is_up(desk: Desk, uninterrupted: Desk) -> None:
-    """No minute at all: nothing begins. A moment: one chunk, a checkpoint, and the rest another time."""
-    done = desk.bench("--minutes", "0")
-    assert done.returncode == 1
-    assert done.stdout.endswith("4 of 4 runs of tiny are still missing; go on with the same command.\n")
-    done = desk.bench("--minutes", "0.0001")
+    """A moment is enough for one chunk and a checkpoint; the rest is for another time."""
+    done = desk.bench("--only", "iql", "--minutes", "0.0001")
     assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("2 of 2 runs of tiny are still missing; go on with the same command.\n")
     assert len(desk.begun()) == 1
-    done = desk.bench()
+    done = desk.bench("--only", "iql")
     assert done.returncode == 0
     assert "Resuming at step 20." in done.stdout
-    assert desk.kept() == uninterrupted.kept()
+    assert desk.kept() == of_variant(uninterrupted, "iql")
 
 
 def test_results_that_arrive_from_elsewhere(desk: Desk, uninterrupted: Desk) -> None:
@@ -291,6 +293,25 @@ def call(desk: Desk, capsys: pytest.CaptureFixture[str], *options: str) -> tuple
         cli.main(["bench", str(desk.folder / "tiny.toml"), "--results", str(desk.results), *options])
     out, err = capsys.readouterr()
     return ended.value.code, out, err
+
+
+def test_no_time_at_all(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(desk, capsys, "--minutes", "0")
+    assert code == 1
+    assert out.endswith("4 of 4 runs of tiny are still missing; go on with the same command.\n")
+    assert not desk.results.exists()
+
+
+def test_a_run_that_diverges_has_a_result(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a single run, and without a number that JSON could not hold."""
+    text = TINY.replace("batch_size = 16 }", "batch_size = 16, learning_rate = 1e30 }").replace("[0, 1]", "[3]")
+    (desk.folder / "tiny.toml").write_text(text)
+    code, out, _ = call(desk, capsys, "--only", "iql")
+    assert code == 0, out
+    (result,) = read_results(desk.results)
+    assert result.diverged
+    assert [line["score"] for line in result.evaluations] == [None, None]
+    assert (result.last, result.best) == (0, 0)
 
 
 def test_dry_run_writes_nothing(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
