@@ -36,7 +36,10 @@ from uniq_rl.data import Dataset, save_npz
 from uniq_rl.data.inspect import inspect_dataset
 from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
+from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
+from uniq_rl.evidence.grid import Grid, read_grid
+from uniq_rl.evidence.sets import D4RL_VARIABLE
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.suite import regenerate as regeneration
 from uniq_rl.training.evaluation import Evaluation
@@ -47,6 +50,7 @@ OVERVIEW = f"""uniq-rl {__version__}: offline reinforcement learning that knows 
   uniq-rl train DATA [--algo NAME] [--steps N] [--seeds 0 1 2] [--out DIR]
   uniq-rl train --resume DIR
   uniq-rl evaluate DIR [--episodes 10]
+  uniq-rl bench GRID [--results DIR] [--only VARIANT ...] [--minutes N] [--dry-run]
   uniq-rl data list | make NAME | inspect DATA | verify FILE | regenerate FILE
 
 Methods: {", ".join(ALGORITHMS)}.
@@ -183,6 +187,34 @@ class Regenerate:
     """Other seeds give other data of the same policy."""
     task: str | None = None
     """When the file's name does not say."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Run what is missing of a grid, cohort by cohort, and keep one small file per finished run.
+
+    Stop it at any instant and start it again: nothing is lost, and nothing that is finished is repeated. Exit code 0
+    when every run of the grid is there, 1 when some are still missing.
+
+    Example: uniq-rl bench results/grids/main.toml --minutes 50
+    """
+
+    grid: Annotated[Path, tyro.conf.Positional]
+    """A TOML file: methods, data sets, seeds, budget; see docs/bench.md."""
+    results: Path = Path("results")
+    """The folder of finished runs."""
+    work: Path | None = None
+    """Where cohorts on their way lie; default: .work in the results folder."""
+    only: tuple[str, ...] = ()
+    """The variants to run; default: all of the grid."""
+    minutes: float | None = None
+    """Stop cleanly after about so many minutes; the next call goes on from there."""
+    cohort: int = benching.LIMIT
+    """Most runs trained as one program."""
+    d4rl: Path | None = None
+    """Folder of D4RL's files, for regenerated sets; default: what UNIQ_RL_D4RL names."""
+    dry_run: bool = False
+    """Show what is there and what is missing, and stop."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -388,15 +420,18 @@ class Terminal(Monitor):
     def stop_requested(self) -> bool:
         return self.stopping
 
+    def introduction(self, training: Training) -> str:
+        first = training.cohort.runs[0]
+        where = f" into {training.folder}" if training.folder else ""
+        return (
+            f"{first.algorithm.name} on {first.dataset.name}: {first.dataset.size:,} transitions, "
+            f"{first.dataset.episodes:,} episodes, {self.runs} run(s) of {self.steps:,} updates on "
+            f"{jax.devices()[0].device_kind}{where}"
+        )
+
     def started(self, training: Training, step: int) -> None:
         self.runs, self.steps, self.first = len(training.cohort.runs), training.plan.steps, step
-        first = training.cohort.runs[0]
-        device = jax.devices()[0].device_kind
-        where = f" into {training.folder}" if training.folder else ""
-        say(
-            f"{first.algorithm.name} on {first.dataset.name}: {first.dataset.size:,} transitions, "
-            f"{first.dataset.episodes:,} episodes, {self.runs} run(s) of {self.steps:,} updates on {device}{where}"
-        )
+        say(self.introduction(training))
         for note in training.notes():
             say(note, "yellow")
         if step:
@@ -437,6 +472,90 @@ class Terminal(Monitor):
 
     def noted(self, sentence: str) -> None:
         say(sentence)
+
+
+class BenchTerminal(Terminal):
+    """One cohort of a grid: which it is, and a clean stop when the time is up."""
+
+    def __init__(self, number: int, claim: benching.Claim, deadline: float) -> None:
+        super().__init__()
+        self.number, self.claim, self.deadline = number, claim, deadline
+
+    def introduction(self, training: Training) -> str:
+        variants = ", ".join(dict.fromkeys(name for job in self.claim.jobs for name in job.variants))
+        sets = ", ".join(dict.fromkeys(f"{job.data.task}-{job.data.kind}" for job in self.claim.jobs))
+        return (
+            f"Cohort {self.number} of {self.number + self.claim.left}: {variants} on {sets}; {self.runs} run(s) of "
+            f"{self.steps:,} updates on {jax.devices()[0].device_kind}"
+        )
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        scores = evaluation.scores[np.isfinite(evaluation.scores)]
+        self.latest = f"mean score {scores.mean():.1f}" if len(scores) else "no score"
+        if not self.bar:
+            self.noted(f"step {evaluation.step:,}: {self.latest} of {len(scores)} run(s)")
+
+    def stop_requested(self) -> bool:
+        return self.stopping or time.monotonic() >= self.deadline
+
+
+def bench(arguments: list[str]) -> int:
+    options = tyro.cli(Bench, prog="uniq-rl bench", args=arguments)
+    grid = read_grid(options.grid).only(options.only)
+    d4rl = options.d4rl or (Path(os.environ[D4RL_VARIABLE]) if os.environ.get(D4RL_VARIABLE) else None)
+    place = benching.Place(options.results, options.work or options.results / benching.WORK, options.cohort, d4rl)
+    print_standing(grid, benching.standing(place, grid.jobs))
+    if options.dry_run:
+        return 0
+    enable_compilation_cache()
+    deadline = time.monotonic() + (float("inf") if options.minutes is None else 60 * options.minutes)
+    stopped = run_cohorts(place, grid, deadline)
+    benching.adopt(place, grid.jobs)
+    missing = len(benching.standing(place, grid.jobs).missing)
+    if missing == 0:
+        say(f"All {len(grid.jobs)} runs of {grid.name} are in {place.results}.")
+        return 0
+    again = "go on with the same command" if stopped else "the reasons are above"
+    say(f"{missing} of {len(grid.jobs)} runs of {grid.name} are still missing; {again}.")
+    return 130 if stopped == "interrupted" else 1
+
+
+def run_cohorts(place: benching.Place, grid: Grid, deadline: float) -> str:
+    """Cohort after cohort; why it stopped before the last one, or nothing."""
+    busy, number = benching.Busy(), 1
+    while time.monotonic() < deadline:
+        with benching.claimed(place, grid.jobs, busy) as claim:
+            if claim is None:
+                others = sum(job.recipe.id in busy.recipes for job in grid.jobs)
+                if others:
+                    say(f"Another process is training {others} run(s) of this grid; they are left to it.", "yellow")
+                return ""
+            training = benching.prepare(claim, place, Loading)
+            with BenchTerminal(number, claim, deadline) as monitor:
+                result = training.run(monitor)
+            if not result.finished:
+                return "interrupted" if monitor.stopping else "time is up"
+            with err.status("diagnosing the finished runs"):
+                written = benching.finish(claim, place, training)
+            say(f"Cohort {number} is done: {written} result(s) in {place.results}.")
+            number += 1
+    return "time is up"
+
+
+def print_standing(grid: Grid, standing: benching.Standing) -> None:
+    table = Table(title=f"grid {escape(grid.name)}: {len(standing.done)} of {len(grid.jobs)} runs are there")
+    for heading in ("variant", "updates", "sets", "seeds", "there", "missing"):
+        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    done = {job.recipe.id for job in standing.done}
+    rows = dict.fromkeys((name, job.recipe.steps) for job in grid.jobs for name in job.variants)
+    for name, steps in rows:
+        jobs = [job for job in grid.jobs if name in job.variants and job.recipe.steps == steps]
+        there = sum(job.recipe.id in done for job in jobs)
+        counts = (len({job.data.name for job in jobs}), len({job.recipe.seed for job in jobs}))
+        table.add_row(escape(name), f"{steps:,}", *map(str, (*counts, there, len(jobs) - there)))
+    out.print(table)
+    for reason in standing.lacking.values():
+        say(f"Skipped: {reason}", "yellow")
 
 
 def report(training: Training, result: Result) -> None:
@@ -638,6 +757,7 @@ def enable_compilation_cache() -> None:
 COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {
     ("train",): train,
     ("evaluate",): evaluate,
+    ("bench",): bench,
     ("data", "list"): list_sets,
     ("data", "make"): make,
     ("data", "inspect"): inspect,

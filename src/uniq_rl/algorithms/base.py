@@ -203,6 +203,10 @@ class Algorithm(eqx.Module):
     def uncertainty(self, state: State, obs: Array) -> Uncertainty:
         raise UniqError(f"{self.name} learns no uncertainty; train with UNIQ for sigma, u, tau and delta.")
 
+    def value(self, state: State, obs: Array) -> Array:
+        """`V(s)` as the method is uncertain about it: sigma is the disagreement on this number."""
+        raise UniqError(f"{self.name} keeps no value that it could be uncertain about; train with UNIQ for one.")
+
 
 class Learner(eqx.Module, Generic[Net]):
     """A network and the moments of its Adam."""

@@ -207,5 +207,8 @@ class UNIQ(ImplicitActorCritic):
         u, tau = self.controller(sigma, state.q_hat)
         return Uncertainty(sigma, u, tau, spread(upper, lower))
 
+    def value(self, state: UNIQState, obs: Array) -> Array:
+        return jnp.mean(self.middle(state.ensemble.net)(obs), axis=0)
+
     def deployed(self, state: UNIQState) -> UNIQState:
         return only(state, ensemble=state.ensemble.frozen(), actor=state.actor.frozen(), q_hat=state.q_hat)

@@ -7,14 +7,15 @@ follow the same recipe write a file of the same name, so a result that is there 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from uniq_rl.errors import UniqError
-from uniq_rl.training.records import read_json, write_json
+from uniq_rl.storage import write_atomically
+from uniq_rl.training.records import read_json
 
 FORMAT = "result-1"
 RUNS = "runs"
@@ -63,9 +64,11 @@ class RunResult:
     data: dict[str, Any]
     """`fingerprint`, `transitions`, `episodes`."""
     cost: dict[str, Any]
-    """`seconds` of the cohort, `runs` in it, `run_updates_per_second`."""
+    """`seconds` of the cohort, `runs` in it, `run_updates_per_second`; None where a killed session took them along."""
     environment: dict[str, Any]
     """`versions`, `hardware`, `commit`."""
+    also: list[str] = field(default_factory=list)
+    """Further rows that the same recipe belongs to: trained once, it stands in each of them."""
 
     @property
     def set(self) -> str:
@@ -100,8 +103,20 @@ def write_result(folder: str | Path, result: RunResult) -> Path:
     path = path_of(folder, result.recipe)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, **vars(result), "recipe": vars(result.recipe)}
-    write_json(path, content)
+    write_atomically(path, _text(content).encode())
     return path
+
+
+def _text(content: dict[str, Any]) -> str:
+    """JSON with a line for each key, and for each evaluation: small, and a difference can be read."""
+    lines = []
+    for key, value in content.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            inside = ",\n".join(f"  {json.dumps(item, allow_nan=False)}" for item in value)
+            lines.append(f"{json.dumps(key)}: [\n{inside}\n ]")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
 
 
 def read_result(path: Path) -> RunResult:
@@ -120,12 +135,16 @@ def read_result(path: Path) -> RunResult:
 
 
 def read_results(folder: str | Path) -> list[RunResult]:
-    """All runs of a results folder, in a fixed order."""
+    """All runs of a results folder, in a fixed order; one that belongs to several rows appears in each."""
     paths = sorted((Path(folder) / RUNS).glob("*.json"))
     if not paths:
         raise UniqError(f"{folder} holds no results: there is no file in {Path(folder) / RUNS}.")
-    results = [read_result(path) for path in paths]
+    results = [result for path in paths for result in _rows(read_result(path))]
     return sorted(results, key=lambda r: (r.variant, r.task, r.kind, r.recipe.steps, r.recipe.seed))
+
+
+def _rows(result: RunResult) -> list[RunResult]:
+    return [replace(result, variant=name, also=[]) for name in (result.variant, *result.also)]
 
 
 def chosen(results: Iterable[RunResult], variants: Sequence[str], steps: int | None = None) -> list[RunResult]:

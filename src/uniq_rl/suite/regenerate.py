@@ -1,7 +1,9 @@
 """From a D4RL file back to the simulator: check that its transitions replay, and record more of its behaviour."""
 
 import hashlib
+import json
 import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from uniq_rl.data import Dataset, load_d4rl
+from uniq_rl.data import Dataset, load_d4rl, load_npz, save_npz
 from uniq_rl.data.checks import check_finite
 from uniq_rl.data.d4rl import read_extras
 from uniq_rl.data.names import name_of_file, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, load_model
 from uniq_rl.physics.replay import one_step_errors
+from uniq_rl.storage import disk_errors, write_atomically
 from uniq_rl.suite.behaviour import TanhGaussian
+from uniq_rl.suite.datasets import cache_folder
 from uniq_rl.suite.generate import collect
 
 Array = npt.NDArray[np.float32]
@@ -98,6 +102,39 @@ def regenerate(
     columns = dict(collect(task, policy, size, (identity, seed), tick))
     infos = {"action_log_prob": columns.pop("action_log_prob")}
     return Dataset(**columns, name=f"{name_of_file(path)}-regenerated", task=task, infos=infos)
+
+
+def regenerated(
+    path: str | os.PathLike[str], size: int, seed: int = 0, progress: Progress | None = None, task: str | None = None
+) -> Dataset:
+    """What `regenerate` gives, kept in the cache beside the suite's sets; absent or damaged, it is made again."""
+    path = Path(path)
+    task = _simulated(path, task or task_of(path.name))
+    name = f"{name_of_file(path)}-regenerated"
+    kept = cache_folder().with_name("regenerated") / f"{name}-{size}-{seed}-{_policy(path, task)[1]:08x}.npz"
+    found = _kept(kept, name, task)
+    if found is not None:
+        return found
+    dataset = regenerate(path, size, seed, progress, task)
+    temporary = kept.with_name(f".{kept.stem}.{uuid.uuid4().hex}.tmp")
+    with disk_errors(kept):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            save_npz(dataset, temporary)
+            os.replace(temporary, kept)
+        finally:
+            temporary.unlink(missing_ok=True)
+    write_atomically(kept.with_suffix(".json"), json.dumps({"fingerprint": dataset.fingerprint}).encode())
+    return dataset
+
+
+def _kept(path: Path, name: str, task: str) -> Dataset | None:
+    try:
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        dataset = load_npz(path, name=name, task=task)
+    except (OSError, ValueError, UniqError):
+        return None
+    return dataset if record == {"fingerprint": dataset.fingerprint} else None
 
 
 def _simulated(path: Path, task: str | None) -> str:
