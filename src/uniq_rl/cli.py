@@ -37,6 +37,7 @@ from uniq_rl.data.inspect import inspect_dataset
 from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.dataset_figure import draw_dataset
+from uniq_rl.evidence.page import write_report
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.suite import regenerate as regeneration
 from uniq_rl.training.evaluation import Evaluation
@@ -47,6 +48,7 @@ OVERVIEW = f"""uniq-rl {__version__}: offline reinforcement learning that knows 
   uniq-rl train DATA [--algo {"|".join(ALGORITHMS)}] [--steps N] [--seeds 0 1 2] [--out DIR]
   uniq-rl train --resume DIR
   uniq-rl evaluate DIR [--episodes 10]
+  uniq-rl report DIR [--out report.html]
   uniq-rl data list | make NAME | inspect DATA | verify FILE | regenerate FILE
 
 Each takes --help. DATA is a D4RL file or name, a built-in set (suite/hopper-medium), or your own .npz, .csv or
@@ -122,6 +124,25 @@ class Evaluate:
     """Use the episodes of the run's last evaluation: its scores come out exactly."""
     physics: Literal["d4rl", "gymnasium", "gymnasium-v4", "gymnasium-v5"] | None = None
     """Default: what the run was evaluated in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables.
+
+    Examples:
+      uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
+      uniq-rl report runs/hopper
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A results folder (with runs/*.json) or a training folder (with run.json)."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The HTML file to write; it needs no other file and no network."""
+    markdown: Path | None = None
+    """Also write the tables as Markdown."""
+    latex: Path | None = None
+    """Also write the tables as LaTeX."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -496,6 +517,13 @@ def loaded(options: Source) -> Dataset:
         return api.load_dataset(options.data, options.task, progress=progress, **loading_options(options))
 
 
+def report_page(arguments: list[str]) -> int:
+    options = tyro.cli(Report, prog="uniq-rl report", args=arguments)
+    for path in write_report(options.folder, options.out, options.markdown, options.latex):
+        say(f"Written: {path}")
+    return 0
+
+
 def inspect(arguments: list[str]) -> int:
     options = tyro.cli(Inspect, prog="uniq-rl data inspect", args=arguments)
     dataset = loaded(options)
@@ -636,6 +664,7 @@ def enable_compilation_cache() -> None:
 COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {
     ("train",): train,
     ("evaluate",): evaluate,
+    ("report",): report_page,
     ("data", "list"): list_sets,
     ("data", "make"): make,
     ("data", "inspect"): inspect,
