@@ -1,4 +1,4 @@
-"""A headless Chromium driven over its DevTools pipe: no driver program, no port, nothing beyond the standard library."""
+"""A headless Chromium driven over its DevTools pipe: no driver program, no port, only the standard library."""
 
 import base64
 import json
@@ -38,9 +38,9 @@ class Browser:
         self.read, child_writes = os.pipe()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe"]
+        options += [f"--user-data-dir={self.profile.name}", "about:blank"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", START, str(child_reads), str(child_writes), program]
-            + [*options, f"--user-data-dir={self.profile.name}", "about:blank"],
+            [sys.executable, "-c", START, str(child_reads), str(child_writes), program, *options],
             pass_fds=(child_reads, child_writes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

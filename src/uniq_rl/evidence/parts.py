@@ -41,11 +41,11 @@ def section(
 def shown(id: str, table: Table, *, pinned: Sequence[str] = (), search: bool = False, tall: bool = False) -> Json:
     """A table for the template. Rows whose name begins like one of `pinned` stay below when others are sorted."""
     outside = published_columns(table)
+    silent = ("", "-", "not measured")
     words = [
-        all(row[i].number is None for row in table.rows)
-        and any(row[i].text not in ("", "-", "not measured") for row in table.rows)
-        for i in range(len(table.columns))
-    ]
+        all(value.number is None for value in column) and any(value.text not in silent for value in column)
+        for column in zip(*table.rows, strict=True)
+    ] or [False] * len(table.columns)
     classes = [
         " ".join(name for name, is_so in (("published", out), ("words", word)) if is_so)
         for out, word in zip(outside, words, strict=True)

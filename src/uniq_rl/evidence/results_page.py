@@ -389,7 +389,7 @@ def gaps(columns: Columns) -> list[Json]:
 
 def gap(name: str, ours: Sequence[RunResult], theirs: Sequence[RunResult]) -> Json:
     a, b = statistics.cell(ours), statistics.cell(theirs)
-    paired = {seed: value for seed, value in zip(b.seeds, b.values, strict=True)}
+    paired = dict(zip(b.seeds, b.values, strict=True))
     both = [(seed, value - paired[seed]) for seed, value in zip(a.seeds, a.values, strict=True) if seed in paired]
     rows = [["UNIQ", f"{a.mean:.1f}"], ["IQL", f"{b.mean:.1f}"], *([f"seed {s}", f"{v:+.1f}"] for s, v in both)]
     rows.append(["budget", f"{thousands(ours[0].recipe.steps)} updates"])
@@ -576,8 +576,10 @@ def set_table(results: Sequence[RunResult]) -> Table:
     rows = []
     for (name, source, physics), runs in sorted(groups.items(), key=lambda item: ordered_sets_rank(item[0][0])):
         prints = sorted({str(run.data.get("fingerprint", "unknown"))[:12] for run in runs})
-        sizes = sorted({run.data.get("transitions") for run in runs if run.data.get("transitions") is not None})
-        episodes = sorted({run.data.get("episodes") for run in runs if run.data.get("episodes") is not None})
+        sizes, episodes = (
+            sorted({int(run.data[field]) for run in runs if run.data.get(field) is not None})
+            for field in ("transitions", "episodes")
+        )
         rows.append(
             [
                 named(name),

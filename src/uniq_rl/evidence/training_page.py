@@ -98,8 +98,8 @@ def _page(
         "lead": [lead(story)],
         "sections": sections,
         "foot": [
-            f"Built by uniq-rl {__version__} with `uniq-rl report` from run.json, records.jsonl and episodes.jsonl; the "
-            "page fetches nothing."
+            f"Built by uniq-rl {__version__} with `uniq-rl report` from run.json, records.jsonl and "
+            "episodes.jsonl; the page fetches nothing."
         ],
         "data": data,
     }
