@@ -111,6 +111,17 @@ def test_bootstrap_of_a_mean_agrees_with_scipys() -> None:
     assert found.high == pytest.approx(expected.confidence_interval.high, abs=0.4)
 
 
+def test_the_interval_agrees_with_a_plain_loop() -> None:
+    scores = random_scores(5, sets=4, seeds=6)
+    rng = np.random.default_rng(9)
+    drawn = [
+        stats.trim_mean(np.concatenate([rng.choice(values, len(values)) for values in scores.values()]), 0.25)
+        for _ in range(2000)
+    ]
+    found = interquartile_mean(scored(scores))
+    np.testing.assert_allclose([found.low, found.high], np.percentile(drawn, [2.5, 97.5]), atol=1.5)
+
+
 def test_the_bootstrap_is_stratified() -> None:
     """Seeds that agree within each set leave nothing to doubt, however far apart the sets are."""
     found = interquartile_mean(scored({"a": [10.0, 10.0, 10.0], "b": [90.0, 90.0, 90.0]}))

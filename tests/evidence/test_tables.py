@@ -109,6 +109,13 @@ def test_one_seed_has_no_spread_and_few_sets_say_so() -> None:
     assert "one seed" in pooled.note
 
 
+def test_the_size_of_an_ensemble_is_noted() -> None:
+    run = made_up("sac_n")
+    run.recipe.config["critics"] = 50
+    assert "50 critics" in found(main_table([run]), "hopper-medium", "SAC-N, 1k updates").note
+    assert "critics" not in found(main_table([made_up("iql")]), "hopper-medium", "IQL, 1k updates").note
+
+
 def test_divergence_is_marked() -> None:
     table = main_table([made_up(seed=0), made_up(seed=1, diverged=True)])
     value = found(table, "hopper-medium", "IQL, 1k updates")
@@ -148,6 +155,24 @@ def test_measured_values_say_how_to_make_them_again(runs: list[RunResult]) -> No
         for row in table.rows:
             scores = [value for value in row if value.source == "measured" and set("±[") & set(value.text)]
             assert all(value.command for value in scores)
+
+
+def test_the_command_names_the_grid_that_asks_for_the_run(tmp_path: Path) -> None:
+    grid = """
+        steps = 300
+        sets = ["suite/hopper-medium", {name = "suite/walker2d-medium", size = 5}]
+        [[entry]]
+        variant = "iql"
+        [[entry]]
+        variant = "uniq"
+        steps = 700
+    """
+    (tmp_path / "some.toml").write_text(grid)
+    (tmp_path / "wrong.toml").write_text("entry = 3")
+    asked = [("iql", "hopper", 300), ("iql", "walker2d", 300), ("uniq", "hopper", 700)]
+    assert all("/some.toml" in command(made_up(v, task, steps=steps), tmp_path) for v, task, steps in asked)
+    other = [("iql", "halfcheetah", 300), ("iql", "hopper", 700), ("uniq", "hopper", 300)]
+    assert all("/main.toml" in command(made_up(v, task, steps=steps), tmp_path) for v, task, steps in other)
 
 
 def test_cost_table(runs: list[RunResult]) -> None:

@@ -151,8 +151,9 @@ def _shown(interval: Interval, spec: str = "+.1f") -> str:
 
 
 def _chance(found: Comparison) -> str:
+    ours, theirs = (label(runs[0].variant) for runs in (found.ours, found.theirs))
     chance = probability_of_improvement(found.ours, found.theirs)
-    return f"A run of it beats one of the other with probability {_shown(chance, '.2f')}."
+    return f"A run of {ours} beats one of '{theirs}' with probability {_shown(chance, '.2f')}."
 
 
 # Costs
@@ -248,7 +249,7 @@ def _correlated(
 ) -> Verdict:
     found = _over_runs(runs, read)
     if found is None:
-        return Verdict(claim, "not tested", f"No run of UNIQ has it: the {what.rstrip(',')} is unknown.", figure)
+        return Verdict(claim, "not tested", f"No run of UNIQ recorded what it takes: the {what} is unknown.", figure)
     why = f"The {what} is {_shown(found, '+.2f')} ({_runs(runs, read)})."
     sure = np.isnan(found.low) or found.low > 0
     if found.point >= MEANINGFUL and sure:

@@ -265,6 +265,8 @@ def score_value(runs: Sequence[RunResult]) -> Value:
     failed = sum(run.diverged for run in runs)
     seeds = ", ".join(f"{score:.1f}" for score in found.values)
     note = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}: {seeds}; {budget(runs[0].recipe.steps)}"
+    critics = {run.recipe.config.get("critics", 2) for run in runs}
+    note += f"; {', '.join(map(str, sorted(critics)))} critics" if critics != {2} else ""  # SAC-N's differ by set
     note += f"; {failed} diverged" if failed else ""
     return Value(f"{found.mean:.1f} ± {std}{' †' if failed else ''}", found.mean, note, command=command(runs[0]))
 

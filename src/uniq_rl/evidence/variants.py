@@ -1,6 +1,9 @@
 """The variants that tables and figures are about: their names in the results, how they are written, and their order."""
 
+import functools
+import tomllib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from uniq_rl.evidence.results import RunResult
 
@@ -45,7 +48,7 @@ ABLATIONS = {
     "uniq 1 member": "N_v = 1",
     "uniq 5 members": "N_v = 5",
     "uniq primary": "reading = primary",
-    ONE: "one configuration, calibrate = disagreement",
+    "uniq disagreement": "calibrate = disagreement",
     "uniq low rank": "ensemble = low-rank",
     "uniq independent": "ensemble = independent",
 }
@@ -62,26 +65,45 @@ def on_sets(results: Iterable[RunResult], sets: Sequence[str]) -> list[RunResult
     return [run for run in results if run.set in sets]
 
 
-GRIDS = {
+GRIDS = Path("results") / "grids"
+USUAL_GRIDS = {
     IQL: "main",
     UNIQ: "main",
     ONE: "main",
     "bc": "baselines",
     "td3_bc": "baselines",
     "rebrac": "baselines",
-    "cql": "heavy",
-    "sac_n": "heavy",
-    "edac": "heavy",
-    "dt": "heavy",
+    "cql": "baselines",
+    "sac_n": "baselines",
+    "edac": "baselines",
+    "dt": "baselines",
     "iql at 0.63": "controls",
     "iql at 0.66": "controls",
     "uniq fixed tau": "controls",
     "iql on 80 %": "controls",
 }
-"""Where a variant is described, unless it is one of Table 3's rows or of the regenerated sets."""
+"""Where a variant is described when no grid file is at hand; Table 3's other rows are in `ablations`."""
 
 
-def command(run: RunResult) -> str:
+def command(run: RunResult, folder: Path | None = None) -> str:
     """What a person types to make this run, and the others of its row, again."""
-    grid = "regenerated" if run.kind == REGENERATED else GRIDS.get(run.variant, "ablations")
-    return f'uniq-rl bench results/grids/{grid}.toml --only "{run.variant}"'
+    usual = "regenerated" if run.kind == REGENERATED else USUAL_GRIDS.get(run.variant, "ablations")
+    grid = _described(folder).get((run.variant, run.recipe.steps, str(run.recipe.data["name"])), usual)
+    return f'uniq-rl bench {GRIDS.as_posix()}/{grid}.toml --only "{run.variant}"'
+
+
+@functools.cache
+def _described(folder: Path | None) -> dict[tuple[str, int, str], str]:
+    """Variant, budget and data of every run that the grids of the working folder or the checkout ask for."""
+    here = GRIDS if GRIDS.is_dir() else Path(__file__).resolve().parents[3] / GRIDS
+    found: dict[tuple[str, int, str], str] = {}
+    for path in sorted((folder or here).glob("*.toml")):
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            for entry in content["entry"]:
+                for data in entry.get("sets", content["sets"]):
+                    name = data if isinstance(data, str) else data["name"]
+                    found.setdefault((entry["variant"], entry.get("steps", content["steps"]), name), path.stem)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # `bench` says what is wrong with a grid; a table only misses its name
+    return found
