@@ -108,7 +108,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        self.until(lambda: self.run(condition), condition)
+        self.until(lambda: self.run(f"Boolean({condition})"), condition)
 
     def until(self, holds: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -140,7 +140,7 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def press(self, key: str) -> None:
-        code = {"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "Tab": 9}[key]
+        code = {"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36}[key]
         common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         text = {"text": "\r"} if key == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **common, **text)

@@ -3,6 +3,7 @@
 Nothing of `uniq_rl.evidence` is used here, except what others published, which is no arithmetic.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +15,24 @@ from uniq_rl.evidence import published
 
 Run = dict[str, Any]
 Rows = list[list[str]]
-SETS = [f"{task}-{kind}" for task in ("halfcheetah", "hopper", "walker2d") for kind in ("medium", "medium-replay", "medium-expert")]
+SETS = [
+    f"{task}-{kind}"
+    for task in ("halfcheetah", "hopper", "walker2d")
+    for kind in ("medium", "medium-replay", "medium-expert")
+]
 REGENERATED = [f"{task}-medium (regenerated)" for task in ("halfcheetah", "hopper", "walker2d")]
 FOUR = ["halfcheetah-medium", "hopper-medium", "hopper-medium-replay", "walker2d-medium"]
 METHODS = {
-    **{"bc": "BC", "td3_bc": "TD3+BC", "cql": "CQL", "iql": "IQL", "rebrac": "ReBRAC", "sac_n": "SAC-N"},
-    **{"edac": "EDAC", "dt": "DT", "uniq": "UNIQ", "uniq one configuration": "UNIQ one configuration"},
+    "bc": "BC",
+    "td3_bc": "TD3+BC",
+    "cql": "CQL",
+    "iql": "IQL",
+    "rebrac": "ReBRAC",
+    "sac_n": "SAC-N",
+    "edac": "EDAC",
+    "dt": "DT",
+    "uniq": "UNIQ",
+    "uniq one configuration": "UNIQ one configuration",
 }
 READINGS = ("last", "mean of the last 10", "best (oracle)")
 
@@ -43,7 +56,11 @@ def reading(run: Run, name: str) -> float:
     if run["diverged"]:
         return 0.0
     scores = [line["score"] for line in run["evaluations"]]
-    return {"last": scores[-1], "mean of the last 10": sum(scores[-10:]) / len(scores[-10:]), "best (oracle)": max(scores)}[name]
+    return {
+        "last": scores[-1],
+        "mean of the last 10": sum(scores[-10:]) / len(scores[-10:]),
+        "best (oracle)": max(scores),
+    }[name]
 
 
 def scores_by_set(runs: Sequence[Run], name: str = "last") -> dict[str, list[float]]:
@@ -155,11 +172,13 @@ def main_table(runs: Sequence[Run]) -> Rows:
     rows = [["set", *(f"{METHODS[v]}, {amount(s)} updates" for v, s, _ in found), *(c.title for c in printed)]]
     for name in SETS:
         measured = [score(select(mine, set=name)) for _, _, mine in found]
-        rows.append([name, *measured, *(shown(column.scores[name]) for column in printed)])
+        rows.append([name, *measured, *(printed_as(column, column.scores[name]) for column in printed)])
     nothing = ["-"] * len(printed)
     for name in READINGS:
         rows.append([f"average, {name}", *(average_text(mine, name) for _, _, mine in found), *nothing])
-    rows.append(["average, as published", *("-" for _ in found), *(shown(column.average) for column in printed)])
+    rows.append(
+        ["average, as published", *("-" for _ in found), *(printed_as(column, column.average) for column in printed)]
+    )
     rows.append(["interquartile mean, last [95 %]", *(iqm(mine) for _, _, mine in found), *nothing])
     chances = [
         "-" if v == "iql" else better(mine, select(runs, variant="iql", steps=s, set=SETS)) for v, s, mine in found
@@ -171,16 +190,15 @@ def main_table(runs: Sequence[Run]) -> Rows:
     return rows
 
 
-def shown(number: float) -> str:
-    """A published number with as many digits as the page gives it: those printed."""
-    return str(number)
+def printed_as(column: published.Column, number: float) -> str:
+    return f"{number:.{column.digits}f}"
 
 
 def seeds(runs: Sequence[Run]) -> str:
     counts = [len(values) for values in scores_by_set(runs).values()]
     failed = sum(run["diverged"] for run in runs)
     text = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-    return text + (f" ({failed} run{'s' if failed > 1 else ''} diverged)" if failed else "")
+    return text + (f" ({failed} runs diverged)" if failed else "")
 
 
 def statistics_table(runs: Sequence[Run]) -> Rows:
@@ -205,7 +223,7 @@ def mean_tau(run: Run) -> float | None:
         return None
     config = run["recipe"]["config"]
     edges = [min(max(edge, config["tau_min"]), config["tau_max"]) for edge in stored["edges"]]
-    middles = [(low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
     weighted = sum(middle * count for middle, count in zip(middles, stored["counts"], strict=True))
     return weighted / sum(stored["counts"])
 
@@ -228,7 +246,7 @@ LABELS = {
 
 
 def run_table(runs: Sequence[Run]) -> Rows:
-    head = ["variant", "set", "seed", "updates", *READINGS, "ended", "u > 1", "q̂", "coverage", "mean τ(s)"]
+    head = ["variant", "set", "seed", "updates", *READINGS, "ended", "u > 1", "q_hat", "coverage", "mean τ(s)"]
     rows = [[*head, "rank correlation of σ and error"]]
     for run in runs:
         rows.append(
@@ -311,7 +329,7 @@ def regenerated_table(runs: Sequence[Run]) -> Rows:
     beside = [published.CORL_IQL, published.UNTUNED_IQL, published.PAPER_UNIQ]
     rows = [["set", *(f"{METHODS[v]}, {amount(s)} updates" for v, s, _ in found), *(c.title for c in beside)]]
     for name in REGENERATED:
-        printed = [shown(column.scores[name.replace(" (regenerated)", "")]) for column in beside]
+        printed = [printed_as(column, column.scores[name.replace(" (regenerated)", "")]) for column in beside]
         rows.append([name, *(score(select(mine, set=name)) for _, _, mine in found), *printed])
     rows.append(["average, last", *(average_text(mine, sets=3) for _, _, mine in found), "-", "-", "-"])
     origins = [f"{column.data}; {column.physics}" for column in beside]

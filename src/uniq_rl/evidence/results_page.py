@@ -628,7 +628,7 @@ def run_table(results: Sequence[RunResult]) -> Table:
             ]
         )
     heads = ["variant", "set", "seed", "updates", *(READING_NAMES[reading] for reading in READINGS), "ended"]
-    heads += ["u > 1", "q̂", "coverage", "mean τ(s)", "rank correlation of σ and error"]
+    heads += ["u > 1", "q_hat", "coverage", "mean τ(s)", "rank correlation of σ and error"]
     caption = (
         "Scores of a run that diverged count as 0. A dash: the method has no such quantity, or it was not recorded."
     )

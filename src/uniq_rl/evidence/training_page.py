@@ -236,7 +236,7 @@ def run_table(story: Story, description: Mapping[str, Any]) -> Table:
                 measured(last.get("coverage"), "{:.1%}"),
             ]
         )
-    heads = ["run", "data", "seed", "last", f"mean of the last {LAST}", "best (oracle)", "diverged", "u > 1", "q̂"]
+    heads = ["run", "data", "seed", "last", f"mean of the last {LAST}", "best (oracle)", "diverged", "u > 1", "q_hat"]
     caption = "D4RL normalised scores. The best evaluation is an oracle: it picks among scores by looking at them."
     return Table("Every run", caption, [*heads, "coverage"], rows)
 
