@@ -193,6 +193,7 @@ def test_a_training_folder(tmp_path: Path, case: str) -> None:
     assert_self_contained(out)
     text = out.read_text(encoding="utf-8")
     assert "toy-v0" in text
+    assert ("Coverage was not measured" in text) == (case == "no held-out fold")
     if case == "full":
         assert "the mechanism hardly switches on" in text
         assert "| seed 2 | toy-v0 | 2 | 42.0 | 32.0 | 42.0 | no | 0.4 % | 2 | 91.0 % |" in files[1].read_text()
@@ -495,6 +496,13 @@ def read_a_curve(browser: Browser) -> None:
     chart = "#curves-charts figure:first-of-type"
     browser.hover(f"{chart} svg")
     assert "UNIQ, 1M" in browser.run(f"document.querySelector('{chart} .readout').innerText")
+    boxes = (
+        f"['{chart} > svg', '{chart} .readout'].map((s) => document.querySelector(s).getBoundingClientRect().toJSON())"
+    )
+    picture, readout = browser.run(boxes)
+    assert picture["top"] <= readout["top"] <= picture["bottom"]
+    assert readout["left"] >= picture["left"] - 1
+    assert readout["right"] <= picture["right"] + 1
     browser.run(f"document.querySelector('{chart} svg').focus()")
     browser.press("Home")
     assert browser.run(f"document.querySelector('{chart} .readout b').innerText") == "50k updates"

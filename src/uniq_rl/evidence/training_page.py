@@ -56,7 +56,7 @@ def _page(
             "What the uncertainty did",
             [figures.verdict(figures.activity(story))] if story.calibrates else [],
             charts="calibration-charts" if calibration else "",
-            missing=[] if story.calibrates else [f"{story.algorithm} has no calibrated uncertainty: nothing to show."],
+            missing=unmeasured(story),
         ),
         section(
             "shapes",
@@ -133,6 +133,13 @@ def score_text(story: Story) -> str:
     return f"D4RL normalised score of every evaluation: 0 is a random policy, 100 an expert.{band}"
 
 
+def unmeasured(story: Story) -> list[str]:
+    if not story.calibrates:
+        return [f"{story.algorithm.upper()} has no calibrated uncertainty: nothing to show."]
+    known = any(np.isfinite(run.calibration["coverage"].values).any() for run in story.runs if run.calibration)
+    return [] if known else ["Coverage was not measured: no episodes were held out (it takes 40 episodes)."]
+
+
 # Curves
 
 
@@ -148,7 +155,7 @@ def names_of(story: Story) -> list[str]:
 
 def all_series(story: Story) -> list[Json]:
     found = [series(run.label, name, i) for i, (run, name) in enumerate(zip(story.runs, names_of(story), strict=True))]
-    return [*found, series(MEAN, MEAN, len(found), short="mean")] if averaged(story) else found
+    return [*found, series(MEAN, MEAN, len(found), short="mean", bold=True)] if averaged(story) else found
 
 
 def curve_line(run: RunStory, curve: Curve) -> Json:

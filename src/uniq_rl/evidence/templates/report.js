@@ -76,7 +76,7 @@
   for (const button of $$("button[data-published]")) {
     button.addEventListener("click", () => {
       const hidden = document.getElementById(button.dataset.published).classList.toggle("measured-only");
-      button.setAttribute("aria-pressed", !hidden);
+      button.textContent = `${hidden ? "Show" : "Hide"} the published columns`;
     });
   }
   for (const input of $$("input[type=search]")) {
@@ -160,7 +160,9 @@
   const wanted = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) if (isIntersecting) { wanted.unobserve(target); redraw(target); }
   }, { rootMargin: "600px" });
-  function draw(host, paint) {
+  // Drawn once it comes near the window; its height is kept free, so that nothing moves when it is.
+  function draw(host, height, paint) {
+    host.style.minHeight = `${height + 24}px`;
     drawn.set(host, { paint, width: -1 });
     wanted.observe(host);
     resized.observe(host);
@@ -257,7 +259,7 @@
       picture.append(svg("path", { d: band(line.x, line.low, line.high, x, y), fill: colour(line.series), opacity: 0.15 }));
     }
     for (const line of shown) {
-      picture.append(svg("path", { class: "line", d: path(line.x, line.y, x, y), fill: "none", stroke: colour(line.series), "stroke-width": 1.8, "stroke-dasharray": line.series.dash, "stroke-linejoin": "round" }));
+      picture.append(svg("path", { class: "line", d: path(line.x, line.y, x, y), fill: "none", stroke: colour(line.series), "stroke-width": line.series.bold ? 3 : 1.8, "stroke-dasharray": line.series.dash, "stroke-linejoin": "round" }));
       if (line.x.length <= 12) line.x.forEach((value, i) => { if (line.y[i] !== null) picture.append(svg("circle", { cx: x(value), cy: y(line.y[i]), r: 2.2, fill: colour(line.series) })); });
     }
     if (named) {
@@ -280,7 +282,8 @@
       dots.replaceChildren(...rows.map(({ line, k }) => svg("circle", { cx: x(here), cy: y(line.y[k]), r: 3, fill: colour(line.series) })));
       readout.replaceChildren(html("b", {}, `${formatX(here)}${xLabel ? ` ${xLabel}` : ""}`), ...rows.map(({ line, k }) => html("span", {}, swatch(line.series), line.series.label, html("em", {}, text(line.y[k]) + (line.low && line.low[k] !== null ? ` (${text(line.low[k])} to ${text(line.high[k])})` : "")))));
       readout.hidden = false;
-      place(readout, host, picture, x(here), box.top);
+      const room = innerHeight - picture.getBoundingClientRect().top - box.bottom - 20; // below the axis, where there is room
+      place(readout, host, picture, x(here), readout.offsetHeight < room ? box.bottom + 18 : box.top);
     }
     function leave() { at = -1; hair.setAttribute("visibility", "hidden"); dots.replaceChildren(); readout.hidden = true; }
     picture.addEventListener("pointermove", (event) => {
@@ -307,7 +310,7 @@
     const width = readout.offsetWidth;
     const beside = left + 12 + width > host.clientWidth ? left - width - 12 : left + 12;
     readout.style.left = `${Math.max(0, Math.min(beside, host.clientWidth - width))}px`;
-    readout.style.top = `${picture.offsetTop + top}px`;
+    readout.style.top = `${picture.getBoundingClientRect().top - host.getBoundingClientRect().top + top}px`;
   }
   // A read-out for marks that are hovered or focused one by one.
   function pointed(host, picture, marks) {
@@ -490,6 +493,7 @@
     let view = views[0];
     const keys = ordered(new Set(views.flatMap((v) => v.panels.flatMap((panel) => panel.lines.map((line) => line.series)))));
     const count = Math.max(...views.map((v) => v.panels.length));
+    const tall = count > 1 ? 190 : 300;
     const grid = html("div", { class: count > 1 ? "panels" : "panels single" });
     if (views.length > 1) choices(second, view.choose || "Quantity", views.map((v, i) => ({ value: i, name: v.name })), (i) => { view = views[i]; fill(); });
     const on = toggles(bar, keys, () => drawn.forEach((_, figure) => { if (grid.contains(figure)) redraw(figure); }));
@@ -498,7 +502,7 @@
       note.textContent = view.note || "";
       grid.replaceChildren(...view.panels.map((panel) => {
         const figure_ = figure(panel.title, panel.small);
-        draw(figure_, (host_, width) => lineChart(host_, width, { ...view.options, height: count > 1 ? 190 : 300, references: panel.references || view.references || [], lines: asLines(panel.lines, on), formatX: view.options.formatX === "plain" ? short : updates }));
+        draw(figure_, tall, (host_, width) => lineChart(host_, width, { ...view.options, height: tall, references: panel.references || view.references || [], lines: asLines(panel.lines, on), formatX: view.options.formatX === "plain" ? short : updates }));
         return figure_;
       }));
     }
@@ -512,7 +516,7 @@
 
   if (data.gap?.length) {
     const host = figure("UNIQ minus IQL", "points of D4RL score");
-    draw(host, (target, width) => barChart(target, width, { unit: "difference", bars: data.gap }));
+    draw(host, 32 + 30 * data.gap.length, (target, width) => barChart(target, width, { unit: "difference", bars: data.gap }));
     $("#gap-chart").append(host);
   }
 
@@ -523,8 +527,8 @@
       const reading = data.statistics[index];
       const middle = figure("Interquartile mean", `with 95 % intervals, ${reading.name}`);
       const better = figure("Probability of improvement over IQL", `${reading.name}; 0.5: a coin's`);
-      draw(middle, (host, width) => intervalChart(host, width, { rows: rows(reading.iqm), format: "score" }));
-      draw(better, (host, width) => intervalChart(host, width, { rows: rows(reading.better), format: "share", reference: 0.5, range: [0, 1] }));
+      draw(middle, 30 + 26 * reading.iqm.length, (host, width) => intervalChart(host, width, { rows: rows(reading.iqm), format: "score" }));
+      draw(better, 30 + 26 * reading.better.length, (host, width) => intervalChart(host, width, { rows: rows(reading.better), format: "share", reference: 0.5, range: [0, 1] }));
       pair.replaceChildren(middle, better);
     }
     choices(bar, "Reading", data.statistics.map((reading, i) => ({ value: i, name: reading.name })), fill);
@@ -546,7 +550,7 @@
       scale.replaceChildren(shared ? short(range[0]) : "lowest of each set", strip, shared ? short(range[1]) : "highest of each set");
       grid.replaceChildren(...maps.map((map) => {
         const host = figure(map.set, `${short(extent(map[quantity])[0])} to ${short(extent(map[quantity])[1])}, seed ${map.seed}`);
-        draw(host, (target, width) => mapChart(target, width, { x: map.x, y: map.y, values: map[quantity], axes: map.axes, range: shared ? range : extent(map[quantity]) || [0, 1] }));
+        draw(host, 210, (target, width) => mapChart(target, width, { x: map.x, y: map.y, values: map[quantity], axes: map.axes, range: shared ? range : extent(map[quantity]) || [0, 1] }));
         return host;
       }));
     }
@@ -558,7 +562,7 @@
 
   if (data.cost?.length) {
     const host = figure("Score against cost");
-    draw(host, (target, width) => scatterChart(target, width, { points: data.cost.map((point) => ({ ...point, series: seriesOf.get(point.series) })), xLabel: data.cost_label, yLabel: "average score, last" }));
+    draw(host, 320, (target, width) => scatterChart(target, width, { points: data.cost.map((point) => ({ ...point, series: seriesOf.get(point.series) })), xLabel: data.cost_label, yLabel: "average score, last" }));
     $("#cost-charts").append(host);
   }
 
@@ -568,7 +572,7 @@
       const chosen = data.histograms[index];
       grid.replaceChildren(...chosen.shapes.map((shape) => {
         const host = figure(shape.name, `step ${chosen.step.toLocaleString("en")}`);
-        draw(host, (target, width) => histogramChart(target, width, shape));
+        draw(host, 110, (target, width) => histogramChart(target, width, shape));
         return host;
       }));
     }
@@ -589,12 +593,12 @@
     const one = { label: "this run", short: "", colour: 0, dash: undefined };
     for (const curve of run.curves) {
       const host = figure(curve.name);
-      draw(host, (target, width) => lineChart(target, width, { lines: [{ series: one, x: curve.x, y: curve.y }], format: curve.format, references: curve.references || [], labels: false }));
+      draw(host, 190, (target, width) => lineChart(target, width, { lines: [{ series: one, x: curve.x, y: curve.y }], format: curve.format, references: curve.references || [], labels: false }));
       pair.append(host);
     }
     for (const shape of run.shapes || []) {
       const host = figure(shape.name, "last policy, share of states");
-      draw(host, (target, width) => histogramChart(target, width, shape));
+      draw(host, 110, (target, width) => histogramChart(target, width, shape));
       pair.append(host);
     }
     body.append(html("h3", {}, "Diagnostics"), pair);
