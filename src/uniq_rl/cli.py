@@ -130,9 +130,7 @@ class Evaluate:
 class Report:
     """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables.
 
-    Examples:
-      uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
-      uniq-rl report runs/hopper
+    Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
