@@ -162,8 +162,9 @@ def _page(results: Sequence[RunResult]) -> tuple[Json, list[Table]]:
             "Error",
             "Does disagreement predict error?",
             [
-                "States in ten groups of equal size by σ(s): mean σ across, mean true error of the value upwards. The "
-                "rank correlation says how well the order of one predicts the order of the other."
+                "States of unseen episodes in ten groups of equal size by σ(s): mean σ across, mean error of the value "
+                "upwards, against the return that the log earned from there on (part of it is improvement, not error). "
+                "The rank correlation says how well the order of one predicts the order of the other."
             ]
             if errors
             else [],
