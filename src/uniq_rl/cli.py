@@ -39,6 +39,7 @@ from uniq_rl.errors import UniqError
 from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
 from uniq_rl.evidence.grid import Grid, read_grid
+from uniq_rl.evidence.page import write_report
 from uniq_rl.evidence.sets import D4RL_VARIABLE
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.suite import regenerate as regeneration
@@ -50,7 +51,8 @@ OVERVIEW = f"""uniq-rl {__version__}: offline reinforcement learning that knows 
   uniq-rl train DATA [--algo NAME] [--steps N] [--seeds 0 1 2] [--out DIR]
   uniq-rl train --resume DIR
   uniq-rl evaluate DIR [--episodes 10]
-  uniq-rl bench GRID [--results DIR] [--only VARIANT ...] [--minutes N] [--dry-run]
+  uniq-rl bench GRID [--results DIR] [--only VARIANT ...] [--minutes N]
+  uniq-rl report DIR [--out report.html]
   uniq-rl data list | make NAME | inspect DATA | verify FILE | regenerate FILE
 
 Methods: {", ".join(ALGORITHMS)}.
@@ -127,6 +129,23 @@ class Evaluate:
     """Use the episodes of the run's last evaluation: its scores come out exactly."""
     physics: Literal["d4rl", "gymnasium", "gymnasium-v4", "gymnasium-v5"] | None = None
     """Default: what the run was evaluated in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables.
+
+    Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A results folder (with runs/*.json) or a training folder (with run.json)."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The HTML file to write; it needs no other file and no network."""
+    markdown: Path | None = None
+    """Also write the tables as Markdown."""
+    latex: Path | None = None
+    """Also write the tables as LaTeX."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -617,6 +636,13 @@ def loaded(options: Source) -> Dataset:
         return api.load_dataset(options.data, options.task, progress=progress, **loading_options(options))
 
 
+def report_page(arguments: list[str]) -> int:
+    options = tyro.cli(Report, prog="uniq-rl report", args=arguments)
+    for path in write_report(options.folder, options.out, options.markdown, options.latex):
+        say(f"Written: {path}")
+    return 0
+
+
 def inspect(arguments: list[str]) -> int:
     options = tyro.cli(Inspect, prog="uniq-rl data inspect", args=arguments)
     dataset = loaded(options)
@@ -758,6 +784,7 @@ COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {
     ("train",): train,
     ("evaluate",): evaluate,
     ("bench",): bench,
+    ("report",): report_page,
     ("data", "list"): list_sets,
     ("data", "make"): make,
     ("data", "inspect"): inspect,
