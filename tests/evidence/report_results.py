@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from made_up import KINDS, TASKS, made_up
 
+from evidence.made_up import KINDS, TASKS, made_up
 from uniq_rl.evidence.results import RunResult
 
 METHODS = {

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evidence.made_up import made_up, made_up_table
-from evidence.test_tables import costs
+from evidence.made_up import costs, made_up, made_up_table
 from uniq_rl.evidence.claims import (
     Verdict,
     active,

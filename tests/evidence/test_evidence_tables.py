@@ -3,12 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from evidence.made_up import made_up, made_up_table
+from evidence.made_up import costs, made_up, made_up_table
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
 from uniq_rl.evidence.results import RunResult
@@ -34,21 +33,6 @@ def found(table: Table, row: str, column: str) -> Value:
     rows = [line for line in table.rows if line[0].text == row]
     assert len(rows) == 1, f"{len(rows)} rows {row!r}"
     return rows[0][table.columns.index(column)]
-
-
-def costs(**methods: tuple[float, float]) -> dict[str, Any]:
-    """Time and memory of one run of each method."""
-    rows = [
-        {
-            "method": name.replace("__", "-"),
-            "runs": 1,
-            "run_updates_per_second": 1e6 / time,
-            "microseconds_per_update": time,
-            "peak_megabytes_beyond_data": memory,
-        }
-        for name, (time, memory) in methods.items()
-    ]
-    return {"hardware": {"device": "made up"}, "rows": rows}
 
 
 def mean_last(runs: list[RunResult], variant: str, name: str) -> list[float]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import recomputed
 from browser import Browser, chromium
-from made_up import KINDS, TASKS, made_up
 from report_results import diagnosed, whole_grid
 from test_figures import CASES, training_folder
 
+from evidence.made_up import KINDS, TASKS, made_up
 from uniq_rl import cli
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import page

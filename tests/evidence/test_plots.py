@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from evidence.made_up import made_up, made_up_table
+from evidence.made_up import costs, made_up, made_up_table
 from evidence.test_claims import full_diagnosis
-from evidence.test_tables import costs
 from uniq_rl.evidence import plots
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.variants import ONE

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import made_up, made_up_table
 
+from evidence.made_up import made_up, made_up_table
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.results import chosen, path_of, read_result, read_results, write_result
 
