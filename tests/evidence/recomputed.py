@@ -229,7 +229,7 @@ def mean_tau(run: Run) -> float | None:
 
 
 def spearman(run: Run) -> float | None:
-    return (run["diagnosis"].get("error") or {}).get("spearman")
+    return (run["diagnosis"].get("error") or {}).get("rank_correlation")
 
 
 def or_dash(value: float | None, text: Callable[[float], str]) -> str:

@@ -44,8 +44,8 @@ def diagnosed(run: RunResult, states: int = 300) -> RunResult:
     shares, bounds = np.histogram(sigma, 20)
     diagnosis: dict[str, Any] = {
         "error": {
-            "spearman": round(float(rng.uniform(-0.1, 0.6)), 4),
-            "states": states,
+            "rank_correlation": round(float(rng.uniform(-0.1, 0.6)), 4),
+            "rows": states,
             "sigma": deciles.tolist(),
             "error": (deciles * 3 + rng.normal(0, 0.4, 10)).tolist(),
         },

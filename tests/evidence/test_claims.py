@@ -23,8 +23,9 @@ from uniq_rl.evidence.claims import (
     time_of_an_update,
     verdicts,
 )
-from uniq_rl.evidence.mechanism import mean_tau, rank_correlation, share_lowered, thinness_correlation
+from uniq_rl.evidence.mechanism import mean_tau, share_lowered, thinness_correlation
 from uniq_rl.evidence.results import RunResult
+from uniq_rl.evidence.statistics import rank_correlation
 
 
 def diagnosed(number: int = 3, config: dict[str, Any] | None = None, **diagnosis: Any) -> list[RunResult]:
@@ -60,7 +61,7 @@ def full_diagnosis() -> dict[str, Any]:
     place = rng.normal(size=(2, 200))
     sigma = np.square(place).sum(axis=0)  # larger further out, where states are rarer
     return {
-        "error": {"spearman": 0.5, "states": 100, "sigma": list(range(10)), "error": list(range(10))},
+        "error": {"rank_correlation": 0.5, "rows": 100, "sigma": list(range(10)), "error": list(range(10))},
         "map": {"x": place[0].tolist(), "y": place[1].tolist(), "tau": [0.9] * 200, "sigma": sigma.tolist()},
         "distributions": {"tau": {"edges": [0.5, 0.7, 0.9], "counts": [50, 50]}},
     }
@@ -151,12 +152,12 @@ def test_coverage() -> None:
 
 
 def test_sigma_predicts_error_or_not() -> None:
-    for key in ("spearman", "rank_correlation"):
-        judged(predicts_error(diagnosed(error={key: 0.45})), "holds", "+0.45", "3 runs on 1 set")
-        judged(predicts_error(diagnosed(error={key: 0.05})), "does not hold", "+0.05")
-        judged(predicts_error(diagnosed(error={key: -0.4})), "does not hold")
-        judged(predicts_error(diagnosed(error={key: None})), "not tested")
-    unsure = [run for value in (-0.9, 0.8, 0.9) for run in diagnosed(1, error={"spearman": value})]
+    key = "rank_correlation"
+    judged(predicts_error(diagnosed(error={key: 0.45})), "holds", "+0.45", "3 runs on 1 set")
+    judged(predicts_error(diagnosed(error={key: 0.05})), "does not hold", "+0.05")
+    judged(predicts_error(diagnosed(error={key: -0.4})), "does not hold")
+    judged(predicts_error(diagnosed(error={key: None})), "not tested")
+    unsure = [run for value in (-0.9, 0.8, 0.9) for run in diagnosed(1, error={key: value})]
     unsure = [replace(run, recipe=replace(run.recipe, seed=seed)) for seed, run in enumerate(unsure)]
     judged(predicts_error(unsure), "does not hold", "+0.27")
 

@@ -15,7 +15,8 @@ from uniq_rl.data import Dataset
 from uniq_rl.data.preprocessing import Fitted
 from uniq_rl.data.split import Folds
 from uniq_rl.evidence import diagnosis
-from uniq_rl.evidence.diagnosis import average_ranks, diagnose, in_slices, predicted_error, returns_to_go, spearman
+from uniq_rl.evidence.diagnosis import diagnose, in_slices, predicted_error, returns_to_go
+from uniq_rl.evidence.statistics import average_ranks, rank_correlation
 from uniq_rl.policy import Policy
 
 OBS = 3
@@ -71,7 +72,7 @@ def known(**options: Any) -> Any:
 def test_rank_correlation_is_scipys(pairs: list[tuple[int, float]]) -> None:
     a, b = (np.asarray(column, np.float64) for column in zip(*pairs, strict=True))
     np.testing.assert_allclose(average_ranks(a), stats.rankdata(a))
-    ours = spearman(a, b)
+    ours = rank_correlation(a, b)
     if len(set(a)) == 1 or len(set(b)) == 1:
         assert ours is None
     else:
@@ -80,8 +81,8 @@ def test_rank_correlation_is_scipys(pairs: list[tuple[int, float]]) -> None:
 
 def test_rank_correlation_of_an_order() -> None:
     rising = np.arange(20.0)
-    assert spearman(rising, np.exp(rising)) == pytest.approx(1)
-    assert spearman(rising, -(rising**3)) == pytest.approx(-1)
+    assert rank_correlation(rising, np.exp(rising)) == pytest.approx(1)
+    assert rank_correlation(rising, -(rising**3)) == pytest.approx(-1)
 
 
 # Returns

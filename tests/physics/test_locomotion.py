@@ -248,6 +248,7 @@ def test_programming_errors() -> None:
 
 
 def test_close_twice() -> None:
+    """The second close finds nothing left to do; without an exception, this passes."""
     env = Lockstep("hopper", 2, threads=2)
     env.close()
     env.close()

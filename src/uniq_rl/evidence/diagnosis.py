@@ -20,6 +20,7 @@ from uniq_rl.data import Dataset
 from uniq_rl.data.preprocessing import Fitted
 from uniq_rl.data.split import Folds
 from uniq_rl.evidence.dataset_figure import FITTED_ROWS, _Components
+from uniq_rl.evidence.statistics import rank_correlation
 from uniq_rl.policy import Policy
 
 TAIL = 0.05
@@ -65,7 +66,7 @@ def predicted_error(policy: Policy, dataset: Dataset, rows: Array, fitted: Fitte
     error = np.abs(values(policy, obs) - returns[known])
     result |= {"rows": int(known.sum()), "left_out": int((~known).sum())}
     if len(sigma) >= MIN_ROWS and np.isfinite(sigma).all() and np.isfinite(error).all():
-        result["rank_correlation"] = rounded(spearman(sigma, error))
+        result["rank_correlation"] = rounded(rank_correlation(sigma, error))
         groups = np.array_split(np.argsort(sigma, kind="stable"), BINS)
         result["sigma"] = [rounded(sigma[group].mean()) for group in groups]
         result["error"] = [rounded(error[group].mean()) for group in groups]
@@ -107,22 +108,6 @@ def state_map(policy: Policy, dataset: Dataset, folds: Folds) -> dict[str, Any]:
     }
     short = {name: [rounded(value) for value in column] for name, column in columns.items()}
     return {"states": fold, "axes": list(components.labels), **short}
-
-
-def spearman(a: Array, b: Array) -> float | None:
-    """Correlation of ranks; None where all values of one side are equal."""
-    ranks = [average_ranks(values) for values in (a, b)]
-    spread = [rank - rank.mean() for rank in ranks]
-    scale = float(np.sqrt(np.square(spread[0]).sum() * np.square(spread[1]).sum()))
-    return float((spread[0] * spread[1]).sum() / scale) if scale > 0 else None
-
-
-def average_ranks(values: Array) -> Array:
-    """Ranks from 1 on; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: Array = (last - (counts - 1) / 2)[inverse]
-    return ranks
 
 
 def values(policy: Policy, obs: Array) -> Array:

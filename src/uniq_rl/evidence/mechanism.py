@@ -9,6 +9,7 @@ import numpy as np
 
 from uniq_rl.evidence.figures import NEAR, Histogram, mean_within, share_below
 from uniq_rl.evidence.results import RunResult
+from uniq_rl.evidence.statistics import rank_correlation
 
 NEIGHBOURS = 10
 """A state's surroundings are thin where the tenth nearest of the mapped states is far."""
@@ -73,8 +74,7 @@ def error_curve(run: RunResult) -> dict[str, np.ndarray]:
 
 def error_correlation(run: RunResult) -> float | None:
     """Rank correlation of sigma with the true error on unseen episodes."""
-    stored = run.diagnosis.get("error") or {}
-    found = stored.get("spearman", stored.get("rank_correlation"))
+    found = (run.diagnosis.get("error") or {}).get("rank_correlation")
     return None if found is None else float(found)
 
 
@@ -102,16 +102,3 @@ def thinness_correlation(run: RunResult) -> float | None:
     place = place / np.where(spread > 0, spread, 1.0)
     distances = np.linalg.norm(place[:, None] - place[None], axis=-1)
     return rank_correlation(states["sigma"], np.sort(distances, axis=1)[:, NEIGHBOURS])
-
-
-def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Spearman's; None where all values of one side are equal."""
-    first, second = (ranks - ranks.mean() for ranks in (_ranks(a), _ranks(b)))
-    scale = float(np.sqrt((first**2).sum() * (second**2).sum()))
-    return float((first * second).sum() / scale) if scale > 0 else None
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 on; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])

@@ -274,3 +274,16 @@ def _ends(drawn: np.ndarray, strata: Sequence[np.ndarray]) -> np.ndarray:
     if min(len(scores) for scores in strata) < 2:  # one seed drawn again and again would look certain
         return np.full_like(ends, np.nan)
     return np.asarray(ends)
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Spearman's; None where all values of one side are equal."""
+    first, second = (ranks - ranks.mean() for ranks in (average_ranks(a), average_ranks(b)))
+    scale = float(np.sqrt(np.square(first).sum() * np.square(second).sum()))
+    return float((first * second).sum() / scale) if scale > 0 else None
+
+
+def average_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 on; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
