@@ -70,7 +70,7 @@ def make(name: str, size: int | None = None, seed: int = 0, progress: Progress |
     if kept is not None:
         return kept
     dataset = generate(name, size, seed, progress)
-    _store(dataset, path, size, seed)
+    keep(dataset, path, record_of(dataset, size, seed))
     return dataset
 
 
@@ -171,8 +171,11 @@ def _cached(name: str, size: int, seed: int) -> Path:
     return cache_folder() / f"{name.removeprefix(PREFIX)}-{size}-{seed}-{recipe_id(name, size, seed)}.npz"
 
 
-def _store(dataset: Dataset, path: Path, size: int, seed: int) -> None:
-    """Under its final name only when complete; makers of the same set write the same bytes, so the last one may win."""
+def keep(dataset: Dataset, path: Path, record: dict[str, Any]) -> None:
+    """Data and what is known of them, under their final names only when complete.
+
+    Makers of the same set write the same bytes, so the last one may win.
+    """
     temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +184,7 @@ def _store(dataset: Dataset, path: Path, size: int, seed: int) -> None:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-    write_atomically(path.with_suffix(".json"), json.dumps(record_of(dataset, size, seed), indent=1).encode())
+    write_atomically(path.with_suffix(".json"), json.dumps(record, indent=1).encode())
 
 
 def record_of(dataset: Dataset, size: int, seed: int) -> dict[str, Any]:

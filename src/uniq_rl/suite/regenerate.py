@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +10,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from uniq_rl.data import Dataset, load_d4rl, load_npz, save_npz
+from uniq_rl.data import Dataset, load_d4rl, load_npz
 from uniq_rl.data.checks import check_finite
 from uniq_rl.data.d4rl import read_extras
 from uniq_rl.data.names import name_of_file, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, load_model
 from uniq_rl.physics.replay import one_step_errors
-from uniq_rl.storage import disk_errors, write_atomically
 from uniq_rl.suite.behaviour import TanhGaussian
-from uniq_rl.suite.datasets import cache_folder
+from uniq_rl.suite.datasets import cache_folder, keep
 from uniq_rl.suite.generate import collect
 
 Array = npt.NDArray[np.float32]
@@ -116,15 +114,7 @@ def regenerated(
     if found is not None:
         return found
     dataset = regenerate(path, size, seed, progress, task)
-    temporary = kept.with_name(f".{kept.stem}.{uuid.uuid4().hex}.tmp")
-    with disk_errors(kept):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            save_npz(dataset, temporary)
-            os.replace(temporary, kept)
-        finally:
-            temporary.unlink(missing_ok=True)
-    write_atomically(kept.with_suffix(".json"), json.dumps({"fingerprint": dataset.fingerprint}).encode())
+    keep(dataset, kept, {"fingerprint": dataset.fingerprint})
     return dataset
 
 
