@@ -46,7 +46,6 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--tasks", nargs="+", default=["hopper", "walker2d", "halfcheetah"])
     parser.add_argument("--ranks", nargs="+", type=int, default=[64])
-    parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -77,7 +76,7 @@ def main() -> None:
                 row["auroc"] = {kind: area(fresh, s) for kind, s in sigma.items()}
                 rows.append(row)
     if options.out:
-        head = {"commit": options.commit or commit(), "hardware": hardware(), "versions": versions()}
+        head = {"commit": commit(), "hardware": hardware(), "versions": versions()}
         options.out.write_text(json.dumps({**head, "steps": options.steps, "rows": rows}, indent=1) + "\n")
     print("| heads | task | sigma, fresh | random: times, AUROC | expert | shuffled | score |")
     print("|---|---|---|---|---|---|---|")

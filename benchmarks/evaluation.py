@@ -73,7 +73,6 @@ def main() -> None:
     parser.add_argument("--policies", type=int, default=27)
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--loop-episodes", type=int, default=5)
-    parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     options.out = options.out and options.out.absolute()
@@ -95,7 +94,7 @@ def main() -> None:
     if options.out:
         from uniq_rl.training.records import commit, hardware, versions
 
-        head = {"commit": options.commit or commit(), "hardware": hardware(), "versions": versions()}
+        head = {"commit": commit(), "hardware": hardware(), "versions": versions()}
         options.out.write_text(json.dumps({**head, **result}, indent=1) + "\n")
     print(json.dumps(result))
 

@@ -26,7 +26,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", nargs="+", type=int, default=[0, 1, 2], choices=[0, 1, 2])
-    parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -36,7 +35,7 @@ def main() -> None:
         if options.out:
             from uniq_rl.training.records import commit, hardware, versions
 
-            head = {"commit": options.commit or commit(), "hardware": hardware(), "versions": versions()}
+            head = {"commit": commit(), "hardware": hardware(), "versions": versions()}
             options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     iql = {row["runs"]: row for row in rows if row["method"] == "iql"}
     print(f"\n{'method':12}{'runs':>5}{'updates/s':>11}{'time : IQL':>12}{'peak MB':>10}{'memory : IQL':>14}")

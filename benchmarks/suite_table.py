@@ -56,7 +56,6 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--size", type=int, help="transitions per set; D4RL's sizes when left out")
-    parser.add_argument("--commit", help="recorded beside the results")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -124,7 +123,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]], times: list[d
 
     if options.out:
         content = {
-            "commit": options.commit or commit(),
+            "commit": commit(),
             "steps": options.steps,
             "episodes": options.episodes,
             "size": options.size,

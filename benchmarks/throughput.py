@@ -103,7 +103,6 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 3, 9, 27, 54])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--chunk", type=int, default=1000, help="updates in one call; the training loop's on a GPU")
-    parser.add_argument("--commit", help="recorded beside the results where there is no repository")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -116,7 +115,7 @@ def main() -> None:
         from uniq_rl.training.records import commit, hardware, versions
 
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        head = {"commit": options.commit or commit(), "hardware": hardware(), "versions": versions()}
+        head = {"commit": commit(), "hardware": hardware(), "versions": versions()}
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     print(table(rows))
 

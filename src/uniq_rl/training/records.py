@@ -105,7 +105,9 @@ def _processor() -> str:
 
 
 def commit() -> str | None:
-    """The version of the source, when it runs from a checkout."""
+    """The version of the source: `UNIQ_RL_COMMIT` where it was copied without its history, else the checkout's."""
+    if os.environ.get("UNIQ_RL_COMMIT"):
+        return os.environ["UNIQ_RL_COMMIT"]
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
