@@ -88,6 +88,7 @@ def measure(name: str, runs: int, seconds: float, chunk: int) -> dict[str, Any]:
     return {
         "method": name,
         "runs": runs,
+        "chunk": chunk,
         "run_updates_per_second": round(updates * runs / elapsed, 1),
         "microseconds_per_update": round(1e6 * elapsed / updates, 1),
         "first_call_seconds": round(compiled, 1),

@@ -70,6 +70,7 @@ def costs(**methods: tuple[float, float]) -> dict[str, Any]:
         {
             "method": name.replace("__", "-"),
             "runs": 1,
+            "chunk": 1000,
             "run_updates_per_second": 1e6 / time,
             "microseconds_per_update": time,
             "peak_megabytes_beyond_data": memory,

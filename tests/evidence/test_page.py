@@ -26,14 +26,15 @@ from uniq_rl.evidence.training_page import train_command
 HOSTILE = "</script><script>alert(1)</script>"
 COSTS = [
     {"method": method, "runs": runs, "microseconds_per_update": time, "run_updates_per_second": 1e6 / time}
-    | {"peak_megabytes_beyond_data": memory}
-    for method, runs, time, memory in (
-        ("iql", 1, 135.6, 236.0),
-        ("iql", 9, 38.2, 260.0),
-        ("uniq", 1, 183.7, 235.0),
-        ("uniq", 9, 61.1, 700.0),
-        ("edac-10", 1, 420.0, 300.0),
-        ("edac-50", 1, 901.0, 1200.0),
+    | {"peak_megabytes_beyond_data": memory, "chunk": chunk}
+    for method, runs, chunk, time, memory in (
+        ("iql", 1, 1000, 135.6, 236.0),
+        ("iql", 9, 1000, 38.2, 260.0),
+        ("uniq", 1, 1000, 183.7, 235.0),
+        ("uniq", 9, 1000, 61.1, 700.0),
+        ("iql", 1, 500, 139.1, 240.0),
+        ("edac-10", 1, 500, 420.0, 300.0),
+        ("edac-50", 1, 50, 901.0, 1200.0),
     )
 ]
 

@@ -347,7 +347,9 @@ def read_costs(path: Path | None = None) -> dict[str, Any]:
         if place.is_file():
             try:
                 content = json.loads(place.read_text(encoding="utf-8"))
-                if not all({"method", "runs", "microseconds_per_update"} <= set(row) for row in content["rows"]):
+                if not all(
+                    {"method", "runs", "chunk", "microseconds_per_update"} <= set(row) for row in content["rows"]
+                ):
                     raise KeyError("rows")
             except (ValueError, KeyError, TypeError):
                 raise UniqError(f"{place} is not the output of benchmarks/methods.py; it is damaged.") from None
@@ -362,14 +364,21 @@ def configurations(costs: Mapping[str, Any], method: str) -> list[str]:
 
 
 def cost_row(costs: Mapping[str, Any], configuration: str, runs: int) -> dict[str, Any] | None:
-    """Where something was measured twice, the later measurement, as in the benchmark's own table."""
+    """Where something was measured in calls of several lengths, the longest, which cost least beside the updates."""
     rows = [row for row in costs.get("rows", []) if (row["method"], row["runs"]) == (configuration, runs)]
-    return dict(rows[-1]) if rows else None
+    return dict(max(rows, key=lambda row: row["chunk"])) if rows else None
+
+
+def iql_beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """IQL with as many runs, in calls of the same length, or else in the longest."""
+    found = [base for base in rows if (base["method"], base["runs"]) == (IQL, row["runs"])]
+    return max(found, key=lambda base: (base["chunk"] == row["chunk"], base["chunk"]), default=None)
 
 
 def relative(costs: Mapping[str, Any], configuration: str, runs: int, field: str) -> float | None:
     """A cost as a multiple of IQL's with as many runs."""
-    row, base = cost_row(costs, configuration, runs), cost_row(costs, IQL, runs)
+    row = cost_row(costs, configuration, runs)
+    base = iql_beside(row, costs["rows"]) if row else None
     if row is None or base is None or row.get(field) is None or not base.get(field):
         return None
     return float(row[field] / base[field])
