@@ -186,16 +186,12 @@ class LowRankEnsemble(eqx.Module):
     The last hidden layers of all members are one layer, `rank` units after `rank` units, and the readout is zero but
     where a member reads its own: so members cost a few units instead of a network each, and still see different
     features of an input, which is what lets them disagree.
-
-    Each of a member's units stands for `gain` equal units of a layer of full width. Otherwise it would learn more slowly
-    than a network of its own: Adam moves every weight equally far, so what it moves depends on how many there are.
     """
 
     hidden: tuple[Dense, ...]
     readout: Dense
     """Weights `[units, members]`."""
     rank: int = eqx.field(static=True)
-    gain: float = eqx.field(static=True)
     first: int = eqx.field(static=True, default=0)
     """Which member the first column of `readout` belongs to."""
 
@@ -206,12 +202,10 @@ class LowRankEnsemble(eqx.Module):
         shared = MLP.init(shared_key, widths).layers if len(widths) > 1 else ()
         own = jax.vmap(lambda k: orthogonal(k, widths[-1], rank))(jax.random.split(own_key, count))
         columns = jax.vmap(lambda k: orthogonal(k, rank, 1)[:, 0])(jax.random.split(readout_key, count))
-        gain = hidden[-1] / rank
         return cls(
             hidden=(*shared, Dense(own.swapaxes(0, 1).reshape(widths[-1], -1), jnp.zeros(count * rank))),
-            readout=Dense(jax.vmap(jnp.diag, out_axes=1)(columns.T / gain**0.5).reshape(-1, count), jnp.zeros(count)),
+            readout=Dense(jax.vmap(jnp.diag, out_axes=1)(columns.T).reshape(-1, count), jnp.zeros(count)),
             rank=rank,
-            gain=gain,
         )
 
     def reads(self) -> np.ndarray:
@@ -222,12 +216,11 @@ class LowRankEnsemble(eqx.Module):
     def __call__(self, x: Array) -> Array:
         for layer in self.hidden:
             x = jax.nn.relu(layer(x))
-        weight = learning_in(self.readout.weight, jnp.asarray(self.reads()))
-        return affine(x, self.gain * weight, self.readout.bias).T
+        return affine(x, learning_in(self.readout.weight, jnp.asarray(self.reads())), self.readout.bias).T
 
     def members(self, start: int, stop: int) -> "LowRankEnsemble":
         readout = Dense(self.readout.weight[:, start:stop], self.readout.bias[start:stop])
-        return LowRankEnsemble(self.hidden, readout, self.rank, self.gain, self.first + start)
+        return LowRankEnsemble(self.hidden, readout, self.rank, self.first + start)
 
 
 EnsembleKind = Literal["independent", "low_rank"]
