@@ -40,6 +40,7 @@ from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
 from uniq_rl.evidence.grid import Grid, read_grid
 from uniq_rl.evidence.page import write_report
+from uniq_rl.evidence.quote import write_quotes
 from uniq_rl.evidence.sets import D4RL_VARIABLE
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.suite import regenerate as regeneration
@@ -136,6 +137,7 @@ class Report:
     """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables.
 
     Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
+    Example: uniq-rl report results --quote README.md docs/*.md
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -146,6 +148,8 @@ class Report:
     """Also write the tables as Markdown."""
     latex: Path | None = None
     """Also write the tables as LaTeX."""
+    quote: tuple[Path, ...] = ()
+    """Also bring the tables that these Markdown files quote up to date."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -638,7 +642,8 @@ def loaded(options: Source) -> Dataset:
 
 def report_page(arguments: list[str]) -> int:
     options = tyro.cli(Report, prog="uniq-rl report", args=arguments)
-    for path in write_report(options.folder, options.out, options.markdown, options.latex):
+    written = write_report(options.folder, options.out, options.markdown, options.latex)
+    for path in written + (write_quotes(options.folder, options.quote) if options.quote else []):
         say(f"Written: {path}")
     return 0
 

@@ -141,7 +141,7 @@ def cost_table(results: Sequence[RunResult], costs: Mapping[str, Any] | None = N
         score = _budgeted_average(found[method, budgets[0]], budgets[0]) if budgets else missing()
         for configuration in configurations(costs, method) or [method]:
             shown = COST_NAMES.get(configuration, name) if costs else name
-            rows.append([named(shown), *_cost_values(costs, configuration), _paper_memory(method), score])
+            rows.append([named(shown), *cost_values(costs, configuration), _paper_memory(method), score])
     where = (costs.get("hardware") or {}).get("device", "unknown hardware") if costs else "not measured yet"
     caption = (
         f"Time of an update and peak device memory beyond the data, halfcheetah sizes, published settings ({where}), "
@@ -384,7 +384,7 @@ def relative(costs: Mapping[str, Any], configuration: str, runs: int, field: str
     return float(row[field] / base[field])
 
 
-def _cost_values(costs: Mapping[str, Any], configuration: str) -> list[Value]:
+def cost_values(costs: Mapping[str, Any], configuration: str) -> list[Value]:
     row = cost_row(costs, configuration, 1) or {}
     time, memory = "microseconds_per_update", "peak_megabytes_beyond_data"
     numbers = [

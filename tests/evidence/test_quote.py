@@ -1,0 +1,119 @@
+"""Quoted tables: every number of a text is what the raw files say, and the project's own texts are up to date."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from made_up import costs, made_up
+
+from uniq_rl.cli import main
+from uniq_rl.errors import UniqError
+from uniq_rl.evidence.quote import quoted, write_quotes
+from uniq_rl.evidence.results import RunResult, write_result
+
+ROOT = Path(__file__).parents[2]
+MADE_UP = costs(iql=(100.0, 50.0), sac_n__10=(250.0, 80.0))
+
+
+def scored(variant: str, kind: str, seed: int, score: float | None) -> RunResult:
+    result = made_up(variant, "hopper", kind, seed, diverged=score is None)
+    return dataclasses.replace(result, evaluations=[*result.evaluations[:-1], {"step": 1000, "score": score}])
+
+
+RESULTS = [
+    scored("iql", "medium", 1, 41.26),
+    scored("iql", "medium", 0, 40.0),
+    scored("iql", "medium-replay", 0, 30.0),
+    scored("iql", "medium-replay", 1, None),
+    scored("uniq one configuration", "medium", 0, 50.0),
+    scored("uniq one configuration", "medium", 1, 52.0),
+]
+
+
+def block(content: str, inside: str = "") -> str:
+    return f"Before.\n\n<!-- quote: {content} -->\n{inside}<!-- /quote -->\n\nAfter.\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "table"),
+    [
+        (
+            "seeds iql@1000",
+            "| built-in set | IQL |\n| --- | ---: |\n| hopper-medium | 40.0 / 41.3 |\n"
+            "| hopper-medium-replay | 30.0 / failed |\n",
+        ),
+        (
+            "methods iql@1000, uniq one configuration@1000",
+            "| method | hopper-medium |\n| --- | ---: |\n| IQL | 40.0 / 41.3 |\n"
+            "| UNIQ one configuration | 50.0 / 52.0 |\n",
+        ),
+        (
+            "scores iql@1000",
+            "| built-in set | IQL |\n| --- | ---: |\n| hopper-medium | 40.6 ± 0.9 |\n"
+            "| hopper-medium-replay | 15.0 ± 21.2 † |\n| **average** | **27.8** |\n",
+        ),
+        (
+            "costs sac_n-10, iql",
+            "| configuration | updates/s, 1 run | time : IQL, 1 run | time : IQL, 9 runs | peak MB, 1 run | "
+            "peak : IQL, 1 run |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+            "| SAC-N (N = 10) | 4,000 | 2.50 | not measured | 80 | 1.60 |\n"
+            "| IQL | 10,000 | 1.00 | not measured | 50 | 1.00 |\n",
+        ),
+    ],
+)
+def test_by_hand(content: str, table: str) -> None:
+    expected = block(content, table)
+    assert quoted(block(content), RESULTS, MADE_UP) == expected
+    assert quoted(block(content, "| old |\n"), RESULTS, MADE_UP) == expected
+    assert quoted(expected + expected, RESULTS, MADE_UP) == expected + expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (block("medians iql@1000"), "no table 'medians'"),
+        (block("seeds iql@2000"), "no runs of 'iql' with 2000 updates"),
+        (block("seeds iql"), "with no updates; write it as"),
+        (block("seeds"), "no runs of ''"),
+        (block("costs edac-50"), "cost of 'edac-50' was not measured"),
+        ("<!-- quote: seeds iql@1000 -->\n", "of its own"),
+        ("<!-- /quote -->\n", "of its own"),
+        (block("seeds iql@1000", "<!-- quote: seeds iql@1000 -->\n"), "of its own"),
+    ],
+)
+def test_what_cannot_be_quoted_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(UniqError, match=sentence):
+        quoted(text, RESULTS, MADE_UP)
+
+
+def test_one_bad_text_leaves_all_as_they_are(tmp_path: Path) -> None:
+    for result in RESULTS:
+        write_result(tmp_path, result)
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    good.write_text(block("seeds iql@1000"))
+    bad.write_text(block("seeds cql@1000"))
+    with pytest.raises(UniqError, match=r"bad\.md: there are no runs of 'cql'"):
+        write_quotes(tmp_path, [good, bad], MADE_UP)
+    assert good.read_text() == block("seeds iql@1000")
+    with pytest.raises(UniqError, match="cannot be read"):
+        write_quotes(tmp_path, [tmp_path / "none.md"], MADE_UP)
+    assert write_quotes(tmp_path, [good], MADE_UP) == [good]
+    assert "40.0 / 41.3" in good.read_text()
+    assert write_quotes(tmp_path, [good], MADE_UP) == []
+
+
+def test_the_projects_own_texts_quote_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        path
+        for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        if "<!-- quote:" in path.read_text()
+    ]
+    assert len(texts) >= 10
+    copies = [Path(shutil.copy(path, tmp_path)) for path in texts]
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", "results", "-o", str(tmp_path / "page.html"), "--quote", *map(str, copies)])
+    assert stopped.value.code == 0
+    for path, copy in zip(texts, copies, strict=True):
+        assert copy.read_text() == path.read_text(), f"{path.name} is out of date: uniq-rl report results --quote"
