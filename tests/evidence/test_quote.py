@@ -67,6 +67,8 @@ def test_by_hand(content: str, table: str) -> None:
     assert quoted(block(content), RESULTS, MADE_UP) == expected
     assert quoted(block(content, "| old |\n"), RESULTS, MADE_UP) == expected
     assert quoted(expected + expected, RESULTS, MADE_UP) == expected + expected
+    example = f"    <!-- quote: {content} -->\n"
+    assert quoted(example, RESULTS, MADE_UP) == example
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Tables that a Markdown text quotes, worked out from the raw files, so that no number in it is copied by hand.
 
-A table stands between two comments, the first of which says what it is made of:
+A table stands between two comments, each at the beginning of a line; the first says what it is made of:
 
     <!-- quote: seeds bc@100000, td3_bc@100000 -->      the last score of every seed; a row for each set
     <!-- quote: methods bc@100000, dt@10000 -->         the same the other way round: a row for each method
@@ -27,7 +27,9 @@ from uniq_rl.evidence.tables import COST_NAMES
 from uniq_rl.evidence.variants import label
 from uniq_rl.storage import write_atomically
 
-BLOCK = re.compile(r"(<!-- quote: (?P<kind>\S+)(?P<names>[^\n]*?) -->\n).*?(<!-- /quote -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"^(<!-- quote: (?P<kind>\S+)(?P<names>[^\n]*?) -->\n).*?^(<!-- /quote -->)$", re.DOTALL | re.MULTILINE
+)
 OPENING, CLOSING = "<!-- quote:", "<!-- /quote -->"
 
 Rows = list[list[str]]
@@ -57,7 +59,8 @@ def write_quotes(folder: Path, texts: Sequence[Path], costs: Mapping[str, Any] |
 
 
 def quoted(text: str, results: Sequence[RunResult], costs: Mapping[str, Any]) -> str:
-    if not text.count(OPENING) == text.count(CLOSING) == len(BLOCK.findall(text)):
+    opened, closed = (sum(line.startswith(mark) for line in text.splitlines()) for mark in (OPENING, CLOSING))
+    if not opened == closed == len(BLOCK.findall(text)):
         raise UniqError(f"every {OPENING} ... --> needs a line of its own and a {CLOSING} of its own.")
 
     def table(block: re.Match[str]) -> str:
