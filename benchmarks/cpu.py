@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    names = ["iql", "uniq-low-rank", "uniq-independent"]
+    names = ["iql", "uniq-low-rank", "uniq-middle", "uniq-independent"]
     racers = {"flax": reference(), **{name: ours(name) for name in names}}
     times: dict[str, list[float]] = {name: [] for name in racers}
     rng = random.Random(0)

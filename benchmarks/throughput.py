@@ -24,6 +24,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "uniq-rank-32": ("uniq", {"ensemble": "low_rank", "rank": 32}),
     "uniq-rank-64": ("uniq", {"ensemble": "low_rank", "rank": 64}),
     "uniq-independent": ("uniq", {"ensemble": "independent"}),
+    "uniq-middle": ("uniq", {"ensemble": "independent", "outer_levels": False}),
     "sac_n-10": ("sac_n", {"critics": 10}),
     "sac_n-500": ("sac_n", {"critics": 500}),
     "edac-10": ("edac", {"critics": 10}),

@@ -192,8 +192,6 @@ class LowRankEnsemble(eqx.Module):
     readout: Dense
     """Weights `[units, members]`."""
     rank: int = eqx.field(static=True)
-    first: int = eqx.field(static=True, default=0)
-    """Which member the first column of `readout` belongs to."""
 
     @classmethod
     def init(cls, key: Array, count: int, inputs: int, hidden: Sequence[int], rank: int) -> Self:
@@ -211,7 +209,7 @@ class LowRankEnsemble(eqx.Module):
     def reads(self) -> np.ndarray:
         """Which units a member reads, `[unit, member]`."""
         units, members = self.readout.weight.shape
-        return np.arange(units)[:, None] // self.rank == self.first + np.arange(members)[None]
+        return np.arange(units)[:, None] // self.rank == np.arange(members)[None]
 
     def __call__(self, x: Array) -> Array:
         for layer in self.hidden:
@@ -219,8 +217,11 @@ class LowRankEnsemble(eqx.Module):
         return affine(x, learning_in(self.readout.weight, jnp.asarray(self.reads())), self.readout.bias).T
 
     def members(self, start: int, stop: int) -> "LowRankEnsemble":
-        readout = Dense(self.readout.weight[:, start:stop], self.readout.bias[start:stop])
-        return LowRankEnsemble(self.hidden, readout, self.rank, self.first + start)
+        *shared, own = self.hidden
+        units = slice(self.rank * start, self.rank * stop)
+        own = Dense(own.weight[:, units], own.bias[units])
+        readout = Dense(self.readout.weight[units, start:stop], self.readout.bias[start:stop])
+        return LowRankEnsemble((*shared, own), readout, self.rank)
 
 
 EnsembleKind = Literal["independent", "low_rank"]

@@ -53,21 +53,39 @@ def test_contains_iql() -> None:
     assert float(jnp.abs(middle - upper).max()) > 1e-3
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("reading", ["effective", "primary"])
+def test_outer_levels_feed_nothing_but_the_spread(reading: Any) -> None:
+    """Of independent networks only `Delta(s)` reads the heads at 0.5 and 0.9: without them all else is the same."""
+    options = {"hidden": (7, 5), "learning_rate": 3e-3, "decay_steps": 150.0, "reading": reading, "kappa": 2.0}
+    states = []
+    for method in (UNIQ(**options), UNIQ(**options, outer_levels=False)):
+        state = jax.jit(lambda method=method: method.init(jax.random.key(0), SPEC))()
+        for i in range(30):
+            state, _ = update(method, state, random_batch(i))
+        states.append(state._replace(ensemble=method.middle(state.ensemble.net)))
+    for x, y in zip(*(jax.tree.leaves(state) for state in states), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
+
+
 OPTIONS = {
     "reading": ("effective", "primary"),
     "target": ("q", "v"),
     "ensemble": ("independent", "low_rank"),
     "calibrate": ("bellman", "disagreement", "none"),
+    "outer_levels": (True, False),
     "critics": (2, 1),
 }
-# Every pair of options in six programs.
+# Every pair of options in eight programs.
 COVERING = [
-    ("effective", "q", "low_rank", "bellman", 1),
-    ("primary", "v", "independent", "bellman", 2),
-    ("effective", "v", "low_rank", "disagreement", 2),
-    ("primary", "q", "independent", "disagreement", 1),
-    ("effective", "v", "independent", "none", 1),
-    ("primary", "q", "low_rank", "none", 2),
+    ("effective", "q", "low_rank", "bellman", True, 1),
+    ("primary", "v", "independent", "bellman", False, 2),
+    ("effective", "v", "low_rank", "disagreement", True, 2),
+    ("primary", "q", "independent", "disagreement", False, 1),
+    ("effective", "v", "independent", "none", True, 1),
+    ("primary", "q", "low_rank", "none", False, 2),
+    ("effective", "q", "independent", "bellman", False, 2),
+    ("primary", "v", "low_rank", "bellman", True, 1),
 ]
 BATCH = 16
 
@@ -90,7 +108,7 @@ def described(tree: Any) -> Any:
 
 
 def test_covering_covers() -> None:
-    for i, j in combinations(range(5), 2):
+    for i, j in combinations(range(len(OPTIONS)), 2):
         wanted = set(product(list(OPTIONS.values())[i], list(OPTIONS.values())[j]))
         assert wanted == {(row[i], row[j]) for row in COVERING}
 
@@ -104,7 +122,8 @@ def test_every_combination_keeps_the_shape_of_its_state() -> None:
         after, metrics, uncertainty = jax.eval_shape(cycle, algorithm, state, batch)
         assert described(after) == described(state), algorithm
         assert {leaf.shape for leaf in metrics.values()} == {()}
-        assert {leaf.shape for leaf in uncertainty} == {(BATCH,)}
+        assert {leaf.shape for leaf in jax.tree.leaves(uncertainty)} == {(BATCH,)}
+        assert (uncertainty.delta is not None) == algorithm.outer_levels
 
 
 @pytest.mark.parametrize("values", COVERING, ids=lambda values: "-".join(map(str, values)))
@@ -160,9 +179,7 @@ def test_defaults_are_the_papers() -> None:
         256,
     )
     assert (uniq.ema, uniq.gamma, uniq.hidden, uniq.heldout_fraction) == (0.005, 0.99, (256, 256), 0.05)
-    assert (uniq.reading, uniq.target, uniq.ensemble, uniq.calibrate, uniq.critics) == tuple(
-        v[0] for v in OPTIONS.values()
-    )
+    assert {name: getattr(uniq, name) for name in OPTIONS} == {name: values[0] for name, values in OPTIONS.items()}
 
 
 @pytest.mark.parametrize(

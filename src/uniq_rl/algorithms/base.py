@@ -66,8 +66,8 @@ class Uncertainty(NamedTuple):
     """Disagreement in units of the calibrated quantile; above 1 a state is poorly covered."""
     tau: Array
     """The expectile the controller chose: low is conservative."""
-    delta: Array
-    """Spread between the 0.9 and the 0.5 expectile: noise in the returns rather than ignorance."""
+    delta: Array | None
+    """Spread between the 0.9 and the 0.5 expectile: noise in the returns, not ignorance. None without such heads."""
 
 
 def static(default: Any) -> Any:

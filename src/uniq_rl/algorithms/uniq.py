@@ -43,7 +43,7 @@ CONFIG_A_TASKS = {("halfcheetah", "medium-expert"), ("hopper", "medium-replay")}
 
 class UNIQState(NamedTuple):
     ensemble: Learner[Any]
-    """`3 N_v` value heads, the members of a level side by side."""
+    """Value heads, `N_v` of each level, the members of a level side by side."""
     primary: Learner[IndependentEnsemble] | None
     """The separate `V_phi` of Algorithm 1; only with `reading="primary"`."""
     critic: Learner[IndependentEnsemble]
@@ -65,6 +65,8 @@ class UNIQ(ImplicitActorCritic):
     """Share of the episodes that neither trains nor calibrates and measures coverage (from 40 episodes on)."""
     n_members: int = static(3)
     """Value heads per expectile level; their disagreement is sigma."""
+    outer_levels: bool = static(True)
+    """Also train heads at 0.5 and 0.9: the spread Delta(s), a diagnostic, is made of them, and nothing else."""
     reading: Literal["effective", "primary"] = static("effective")
     """Who gets `tau(s)`: the heads themselves, at `tau(s) * level`, or a separate value network."""
     target: Literal["q", "v"] = static("q")
@@ -113,7 +115,8 @@ class UNIQ(ImplicitActorCritic):
     def init(self, key: Array, spec: Spec) -> UNIQState:
         ensemble_key, primary_key, critic_key, actor_key = jax.random.split(key, 4)
         heads = len(LEVELS) * self.n_members
-        ensemble = value_ensemble(self.ensemble, ensemble_key, heads, spec.obs_dim, self.hidden, self.rank)
+        all_levels = value_ensemble(self.ensemble, ensemble_key, heads, spec.obs_dim, self.hidden, self.rank)
+        ensemble = all_levels if self.outer_levels else all_levels.members(self.n_members, 2 * self.n_members)
         critic = critic_ensemble(critic_key, self.critics, spec, self.hidden)
         primary = IndependentEnsemble.init(primary_key, 1, spec.obs_dim, self.hidden)
         return UNIQState(
@@ -126,13 +129,17 @@ class UNIQ(ImplicitActorCritic):
             step=jnp.zeros((), jnp.int32),
         )
 
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return LEVELS if self.outer_levels else LEVELS[1:2]
+
     def middle(self, ensemble: Any) -> Any:
         """The members of level 0.7 alone."""
-        return ensemble.members(self.n_members, 2 * self.n_members)
+        return ensemble.members(self.n_members, 2 * self.n_members) if self.outer_levels else ensemble
 
     def by_level(self, heads: Array) -> Array:
-        """`[3 N_v, B]` as `[level, member, B]`."""
-        return heads.reshape(len(LEVELS), self.n_members, -1)
+        """`[levels N_v, B]` as `[level, member, B]`."""
+        return heads.reshape(len(self.levels), self.n_members, -1)
 
     def controller(self, sigma: Array, q_hat: Array) -> tuple[Array, Array]:
         """`u(s)` and `tau(s)`."""
@@ -142,11 +149,11 @@ class UNIQ(ImplicitActorCritic):
     def update(self, state: UNIQState, batch: Batch, key: Array) -> tuple[UNIQState, Metrics]:
         critic_behind = state.target if self.target == "q" else state.critic.net
         q = jnp.min(q_values(critic_behind, batch.obs, batch.action), axis=0)
-        levels = jnp.asarray(LEVELS, q.dtype)[:, None, None]
+        levels = jnp.asarray(self.levels, q.dtype)[:, None, None]
 
         def ensemble_loss(net: Ensemble) -> tuple[Array, tuple[Array, ...]]:
             heads = self.by_level(net(batch.obs))
-            sigma = disagreement(jax.lax.stop_gradient(heads[1]))
+            sigma = disagreement(jax.lax.stop_gradient(heads[len(heads) // 2]))
             u, tau = self.controller(sigma, state.q_hat)
             expectile = levels * tau[None, None] if self.reading == "effective" else levels
             loss = jnp.sum(jnp.mean(expectile_loss(q[None, None] - heads, expectile), axis=-1))
@@ -202,10 +209,10 @@ class UNIQ(ImplicitActorCritic):
         return state.actor.net.mode(obs), memory
 
     def uncertainty(self, state: UNIQState, obs: Array) -> Uncertainty:
-        lower, middle, upper = self.by_level(state.ensemble.net(obs))
-        sigma = disagreement(middle)
+        heads = self.by_level(state.ensemble.net(obs))
+        sigma = disagreement(heads[len(heads) // 2])
         u, tau = self.controller(sigma, state.q_hat)
-        return Uncertainty(sigma, u, tau, spread(upper, lower))
+        return Uncertainty(sigma, u, tau, spread(upper=heads[2], lower=heads[0]) if self.outer_levels else None)
 
     def value(self, state: UNIQState, obs: Array) -> Array:
         return jnp.mean(self.middle(state.ensemble.net)(obs), axis=0)

@@ -515,9 +515,9 @@ def _draw_distributions(axes: Sequence[Axes], story: Story) -> None:
     titles = {"sigma": "σ(s), disagreement", "u": "u(s) = σ / q̂", "tau": "τ(s), expectile", "delta": "Δ(s), spread"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
         panel.set_title(title)
-        histograms = {i: found[name] for i, found in last.items() if len(found[name].counts)}
+        histograms = {i: found[name] for i, found in last.items() if name in found and len(found[name].counts)}
         if not histograms:
-            _say(panel, "nothing finite\nrecorded")
+            _say(panel, "nothing finite\nrecorded" if any(name in found for found in last.values()) else "not trained")
             continue
         bounds = ranges[name](
             min(float(h.edges[0]) for h in histograms.values()), max(float(h.edges[-1]) for h in histograms.values())

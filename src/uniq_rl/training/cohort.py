@@ -229,9 +229,8 @@ class Cohort:
         ]
         if distributions:
             for i, diagnosis in enumerate(diagnoses):
-                diagnosis["distributions"] = {
-                    name: distribution(getattr(uncertainty, name)[i]) for name in ("sigma", "u", "tau", "delta")
-                }
+                known = {name: values for name, values in uncertainty._asdict().items() if values is not None}
+                diagnosis["distributions"] = {name: distribution(values[i]) for name, values in known.items()}
         return diagnoses
 
     def _coverage(self, progress: Progress) -> list[float | None]:
