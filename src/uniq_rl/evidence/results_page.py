@@ -74,6 +74,7 @@ def page(results: Sequence[RunResult]) -> tuple[Json, list[Table]]:
 
 def _page(results: Sequence[RunResult]) -> tuple[Json, list[Table]]:
     columns = in_order(statistics.columns(results))
+    results = [run for runs in columns.values() for run in runs]
     suite = in_order(statistics.columns(on_sets(results, SETS)))
     found = tables.all_tables(results) | {
         "statistics": statistics_table(suite),

@@ -124,7 +124,8 @@ def main_table(results: Sequence[RunResult]) -> Table:
     rows.append([named("data; physics"), *(Value(origin(runs)) for runs in found.values()), *origins])
     caption = (
         "D4RL normalised score, mean ± sample standard deviation (ddof = 1, '-' with one seed) of the last evaluation "
-        "over seeds; the budget in updates stands in the title of each column. The best evaluation is an oracle: "
+        "over seeds; the budget in updates stands in the title of each column. A run with fewer than ten evaluations "
+        "counts as many as it has among its last ten. The best evaluation is an oracle: "
         "nobody without a simulator could have picked it. † some seeds diverged and count as 0. Intervals are 95 %, "
         "by stratified bootstrap over seeds; P(better than IQL) compares equal budgets only. Columns marked "
         "'published' were printed by others, on other data and other physics, as their last row says."
