@@ -22,17 +22,16 @@ SETS = [
 ]
 REGENERATED = [f"{task}-medium (regenerated)" for task in ("halfcheetah", "hopper", "walker2d")]
 FOUR = ["halfcheetah-medium", "hopper-medium", "hopper-medium-replay", "walker2d-medium"]
+FIRST = {"uniq": "UNIQ", "iql": "IQL", "uniq one configuration": "UNIQ one configuration"}
 METHODS = {
+    **FIRST,
     "bc": "BC",
     "td3_bc": "TD3+BC",
     "cql": "CQL",
-    "iql": "IQL",
     "rebrac": "ReBRAC",
     "sac_n": "SAC-N",
     "edac": "EDAC",
     "dt": "DT",
-    "uniq": "UNIQ",
-    "uniq one configuration": "UNIQ one configuration",
 }
 READINGS = ("last", "mean of the last 10", "best (oracle)")
 
@@ -159,11 +158,16 @@ def gain(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
 
 
 def series(runs: Sequence[Run], order: Sequence[str]) -> list[tuple[str, int, list[Run]]]:
-    found = []
+    """The first three at the largest budget, then at the next one and so on; the others one after the other."""
+    first = select(runs, variant=[variant for variant in order if variant in FIRST])
+    budgets = sorted({run["steps"] for run in first}, reverse=True)
+    found = [(variant, steps) for steps in budgets for variant in order if variant in FIRST]
     for variant in order:
-        for steps in sorted({run["steps"] for run in select(runs, variant=variant)}, reverse=True):
-            found.append((variant, steps, select(runs, variant=variant, steps=steps)))
-    return found
+        if variant not in FIRST:
+            budgets = sorted({run["steps"] for run in select(runs, variant=variant)}, reverse=True)
+            found += [(variant, steps) for steps in budgets]
+    cells = [(variant, steps, select(runs, variant=variant, steps=steps)) for variant, steps in found]
+    return [cell for cell in cells if cell[2]]
 
 
 def main_table(runs: Sequence[Run]) -> Rows:
@@ -198,13 +202,12 @@ def seeds(runs: Sequence[Run]) -> str:
     counts = [len(values) for values in scores_by_set(runs).values()]
     failed = sum(run["diverged"] for run in runs)
     text = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-    return text + (f" ({failed} runs diverged)" if failed else "")
+    return text + (f" ({failed} run{'s' if failed > 1 else ''} diverged)" if failed else "")
 
 
 def statistics_table(runs: Sequence[Run]) -> Rows:
-    order = ["uniq", "iql", "uniq one configuration", *METHODS]
     rows = []
-    for variant, steps, mine in series(select(runs, set=SETS), list(dict.fromkeys(order))):
+    for variant, steps, mine in series(select(runs, set=SETS), list(METHODS)):
         base = select(runs, variant="iql", steps=steps, set=SETS)
         chances = ["-" if variant == "iql" else better(mine, base, name) for name in READINGS]
         counts = [str(len(scores_by_set(mine))), str(len(mine))]
@@ -232,6 +235,11 @@ def spearman(run: Run) -> float | None:
     return (run["diagnosis"].get("error") or {}).get("rank_correlation")
 
 
+def two_digits(value: float) -> str:
+    text = f"{value:.2f}"
+    return "0.00" if text == "-0.00" else minus(text)
+
+
 def or_dash(value: float | None, text: Callable[[float], str]) -> str:
     return "-" if value is None else text(value)
 
@@ -248,7 +256,7 @@ LABELS = {
 def run_table(runs: Sequence[Run]) -> Rows:
     head = ["variant", "set", "seed", "updates", *READINGS, "ended", "u > 1", "q_hat", "coverage", "mean τ(s)"]
     rows = [[*head, "rank correlation of σ and error"]]
-    for run in runs:
+    for run in [run for _, _, mine in series(runs, list(LABELS)) for run in mine]:
         rows.append(
             [
                 LABELS[run["variant"]],
@@ -261,7 +269,7 @@ def run_table(runs: Sequence[Run]) -> Rows:
                 or_dash(last_calibration(run, "q_hat"), lambda value: f"{value:.3g}"),
                 or_dash(last_calibration(run, "coverage"), lambda value: f"{100 * value:.1f} %"),
                 or_dash(mean_tau(run), lambda value: f"{value:.3f}"),
-                or_dash(spearman(run), lambda value: minus(f"{value:.2f}")),
+                or_dash(spearman(run), two_digits),
             ]
         )
     return rows
@@ -275,7 +283,7 @@ def mean_of(runs: Sequence[Run], one: Callable[[Run], float | None], text: Calla
 def error_table(runs: Sequence[Run], order: Sequence[str], sets: Sequence[str]) -> Rows:
     rows = [["method", "updates", *sets]]
     for variant, steps, mine in series([run for run in runs if spearman(run) is not None], order):
-        cells = [mean_of(select(mine, set=name), spearman, lambda value: minus(f"{value:.2f}")) for name in sets]
+        cells = [mean_of(select(mine, set=name), spearman, two_digits) for name in sets]
         rows.append([LABELS[variant], amount(steps), *cells])
     return rows
 
@@ -326,7 +334,7 @@ def ablation_table(runs: Sequence[Run], names: dict[str, str]) -> Rows:
 
 def regenerated_table(runs: Sequence[Run]) -> Rows:
     found = series(select(runs, set=REGENERATED), list(METHODS))
-    beside = [published.CORL_IQL, published.UNTUNED_IQL, published.PAPER_UNIQ]
+    beside = [published.PAPER_UNIQ, published.CORL_IQL, published.UNTUNED_IQL]
     rows = [["set", *(f"{METHODS[v]}, {amount(s)} updates" for v, s, _ in found), *(c.title for c in beside)]]
     for name in REGENERATED:
         printed = [printed_as(column, column.scores[name.replace(" (regenerated)", "")]) for column in beside]

@@ -73,27 +73,69 @@ def judged(verdict: Verdict, expected: str, *numbers: str) -> None:
         assert number in verdict.why
 
 
+def scored(run: RunResult, score: float) -> RunResult:
+    """The same run with another last score."""
+    return replace(run, evaluations=[*run.evaluations[:-1], {**run.evaluations[-1], "score": score}])
+
+
+def by_seed(**scores: Sequence[float] | dict[str, Sequence[float]]) -> list[RunResult]:
+    """Runs with these last scores by seed: the same on each of the nine sets, or what is given for a set."""
+    found = []
+    for variant, given in scores.items():
+        seeds = given if not isinstance(given, dict) else given["others"]
+        for run in made_up_table({variant.replace("_", " "): 60.0}, seeds=range(len(seeds))):
+            chosen = given.get(run.set, given["others"]) if isinstance(given, dict) else given
+            found.append(scored(run, chosen[run.recipe.seed]))
+    return found
+
+
+def hopper(runs: Sequence[RunResult]) -> list[RunResult]:
+    return [run for run in runs if run.task == "hopper"]
+
+
+IQL_SCORES = [59.0, 60.0, 61.0]
+
+
 def test_better_on_every_set() -> None:
-    judged(better_on_every_set(table(uniq=70.0, iql=60.0)), "holds", "9 of 9 sets", "1k updates", "probability 1.00")
-    judged(better_on_every_set(table(uniq=60.0, iql=70.0)), "does not hold", "0 of 9 sets")
-    one_worse = [
-        run if run.set != "hopper-medium" or run.variant == "iql" else made_up("uniq", seed=run.recipe.seed, mean=20.0)
-        for run in table(uniq=70.0, iql=60.0)
-    ]
-    judged(better_on_every_set(one_worse), "does not hold", "8 of 9 sets", "Worst: hopper-medium.")
-    some = [run for run in table(uniq=70.0, iql=60.0) if run.task == "hopper"]
-    judged(better_on_every_set(some), "not tested", "3 of 3 sets", "other 6 sets")
+    ahead = by_seed(uniq=[69.0, 70.0, 71.0], iql=IQL_SCORES)
+    judged(better_on_every_set(ahead), "holds", "9 of the 9 sets", "9 of 9", "confidence on 9", "probability 1.00")
+    behind = by_seed(uniq=[49.0, 50.0, 51.0], iql=IQL_SCORES)
+    judged(better_on_every_set(behind), "does not hold", "above IQL's on 0 of 9", "Below with 95 % confidence: ")
     judged(better_on_every_set(table(uniq=70.0)), "not tested", "no runs")
 
 
+def test_one_set_that_is_lower_refutes_every_set() -> None:
+    one_worse = by_seed(uniq={"hopper-medium": [19.0, 20.0, 21.0], "others": [69.0, 70.0, 71.0]}, iql=IQL_SCORES)
+    judged(better_on_every_set(one_worse), "does not hold", "8 of 9", "Below with 95 % confidence: hopper-medium.")
+    # Three seeds, all below: on one of nine sets that happens by chance.
+    unsure = by_seed(uniq={"hopper-medium": [54.0, 56.0, 58.0], "others": [69.0, 70.0, 71.0]}, iql=IQL_SCORES)
+    judged(better_on_every_set(unsure), "not shown", "8 of 9", "confidence on 8", "On 1 set the seeds cannot tell")
+
+
+def test_a_lower_average_refutes_every_set() -> None:
+    wide = by_seed(uniq=[50.0, 58.0], iql=[59.0, 60.0])
+    judged(better_on_every_set(wide), "does not hold", "The average is below 0")
+    judged(better_on_every_set(hopper(wide)), "does not hold", "3 of the 9 sets")
+
+
+def test_every_set_takes_nine_sets_and_two_seeds() -> None:
+    some = hopper(by_seed(uniq=[69.0, 70.0, 71.0], iql=IQL_SCORES))
+    judged(better_on_every_set(some), "not shown", "Tested on 3 of the 9 sets", "3 of 3", "It takes all nine sets")
+    judged(better_on_every_set(by_seed(uniq=[90.0], iql=[60.0])), "not shown", "9 of 9", "confidence on 0")
+    judged(better_on_every_set(by_seed(uniq=[30.0], iql=[60.0])), "not shown", "0 of 9")
+
+
 def test_better_on_average() -> None:
-    judged(better_on_average(table(uniq=70.0, iql=60.0)), "holds", "9 sets", "probability")
-    judged(better_on_average(table(uniq=61.5, iql=60.0)), "does not hold", "less than 3.6")
-    judged(better_on_average(table(uniq=60.0, iql=60.0)), "does not hold", "cannot tell")
-    judged(better_on_average(table(uniq=50.0, iql=60.0)), "does not hold", "UNIQ is worse")
-    judged(better_on_average(made_up_table({"uniq": 70.0, "iql": 60.0}, seeds=(0,))), "not tested", "one seed")
-    some = [run for run in table(uniq=70.0, iql=60.0) if run.task == "hopper"]
-    judged(better_on_average(some), "not tested", "nine sets")
+    judged(better_on_average(by_seed(uniq=[69.0, 70.0, 71.0], iql=IQL_SCORES)), "holds", "9 sets", "+10.0 [")
+    exact = by_seed(uniq=[60.0, 63.6, 67.2], iql=IQL_SCORES)
+    judged(better_on_average(exact), "holds", "gain of +3.6 [")
+    judged(better_on_average(by_seed(uniq=[61.0, 61.5, 62.0], iql=IQL_SCORES)), "does not hold", "less than 3.6")
+    judged(better_on_average(by_seed(uniq=IQL_SCORES, iql=IQL_SCORES)), "does not hold", "It is less than 3.6")
+    judged(better_on_average(by_seed(uniq=[49.0, 50.0, 51.0], iql=IQL_SCORES)), "does not hold", "UNIQ is worse")
+    wild = by_seed(uniq=[40.0, 62.0, 84.0], iql=[40.0, 60.0, 80.0])
+    judged(better_on_average(wild), "not shown", "cannot tell a gain of 3.6 from none")
+    judged(better_on_average(by_seed(uniq=[70.0], iql=[60.0])), "not shown", "one seed")
+    judged(better_on_average(hopper(table(uniq=70.0, iql=60.0))), "not tested", "over 3 sets", "all nine sets")
 
 
 def test_budgets_are_not_mixed() -> None:
@@ -106,9 +148,11 @@ def test_budgets_are_not_mixed() -> None:
 def test_ablations() -> None:
     runs = made_up_table({"uniq": 70.0, "uniq fixed tau": 60.0, "uniq raw sigma": 70.0, "uniq kappa 0": 90.0})
     judged(better_than(runs, "uniq fixed tau", "claim"), "holds", "9 sets")
-    judged(better_than(runs, "uniq raw sigma", "claim"), "does not hold", "cannot tell")
+    judged(better_than(runs, "uniq raw sigma", "claim"), "not shown", "cannot tell")
     judged(better_than(runs, "uniq kappa 0", "claim"), "does not hold", "UNIQ is worse")
     judged(better_than(runs, "uniq kappa 1", "claim"), "not tested")
+    one = made_up_table({"uniq": 70.0, "uniq fixed tau": 60.0}, seeds=(0,))
+    judged(better_than(one, "uniq fixed tau", "claim"), "not shown", "one seed")
 
 
 def test_costs() -> None:
@@ -126,12 +170,21 @@ def test_the_mechanism_is_active_or_not() -> None:
     near = {"edges": [0.5, 0.88, 0.9], "counts": [2, 98]}
     spread = {"edges": [0.5, 0.88, 0.9], "counts": [60, 40]}
     idle, busy = (diagnosed(config=bounds, distributions={"tau": shape}) for shape in (near, spread))
-    judged(active(idle, []), "does not hold", "on 2 % of states", "u > 1 on 1 %")
+    judged(active(idle, []), "does not hold", "on 2 % [2 %, 2 %] of states", "u > 1 on 1 %")
     judged(active(idle, busy), "does not hold", "by disagreement, with one configuration: 60 % of states")
-    judged(active(busy, []), "holds", "on 60 % of states")
+    judged(active(busy, []), "holds", "on 60 % [60 %, 60 %] of states")
     judged(active(diagnosed(), []), "not tested")
     fixed = diagnosed(config={"tau_min": 0.9, "tau_max": 0.9}, distributions={"tau": near})
     judged(active(fixed, []), "does not hold", "0 %")
+    mixed = seeds_of(idle[:1], busy[:1])
+    judged(active(mixed, []), "not shown", "on 31 % [2 %, 60 %] of states")
+    judged(active(busy[:1], []), "not shown", "1 run on 1 set", "one seed")
+
+
+def seeds_of(*runs: Sequence[RunResult]) -> list[RunResult]:
+    """These runs as seeds of one another."""
+    together = [run for some in runs for run in some]
+    return [replace(run, recipe=replace(run.recipe, seed=seed)) for seed, run in enumerate(together)]
 
 
 def test_tau_is_read_from_the_map_where_there_is_no_histogram() -> None:
@@ -141,25 +194,31 @@ def test_tau_is_read_from_the_map_where_there_is_no_histogram() -> None:
 
 
 def test_coverage() -> None:
-    def covering(share: float | None) -> list[RunResult]:
-        runs = diagnosed()
-        return [replace(run, calibration=[{**line, "coverage": share} for line in run.calibration]) for run in runs]
+    def covering(*shares: float | None) -> list[RunResult]:
+        return [
+            replace(run, calibration=[{**line, "coverage": share} for line in run.calibration])
+            for run, share in zip(diagnosed(len(shares)), shares, strict=True)
+        ]
 
-    judged(covers(covering(0.89)), "holds", "89 %", "90 % were promised", "3 of 3 runs")
-    judged(covers(covering(0.80)), "does not hold", "80 %", "0 of 3 runs")
-    judged(covers(covering(0.99)), "does not hold")
-    judged(covers(covering(None)), "not tested")
+    judged(covers(covering(0.88, 0.89, 0.92)), "holds", "90 % were promised", "3 of 3 runs are within")
+    judged(covers(covering(0.80, 0.80)), "does not hold", "80 % [80 %, 80 %]", "0 of 2 runs")
+    judged(covers(covering(0.99, 0.98)), "does not hold")
+    judged(covers(covering(0.90, 0.94)), "not shown", "92 % [90 %, 94 %]", "1 of 2 runs are within")
+    judged(covers(covering(0.90)), "not shown", "1 of 1 run is within", "one seed")
+    judged(covers(covering(None, None)), "not tested")
 
 
 def test_sigma_predicts_error_or_not() -> None:
-    key = "rank_correlation"
-    judged(predicts_error(diagnosed(error={key: 0.45})), "holds", "+0.45", "3 runs on 1 set")
-    judged(predicts_error(diagnosed(error={key: 0.05})), "does not hold", "+0.05")
-    judged(predicts_error(diagnosed(error={key: -0.4})), "does not hold")
-    judged(predicts_error(diagnosed(error={key: None})), "not tested")
-    unsure = [run for value in (-0.9, 0.8, 0.9) for run in diagnosed(1, error={key: value})]
-    unsure = [replace(run, recipe=replace(run.recipe, seed=seed)) for seed, run in enumerate(unsure)]
-    judged(predicts_error(unsure), "does not hold", "+0.27")
+    def correlated(*values: float | None) -> list[RunResult]:
+        return seeds_of(*(diagnosed(1, error={"rank_correlation": value}) for value in values))
+
+    judged(predicts_error(correlated(0.4, 0.5)), "holds", "+0.45 [+0.40, +0.50]", "2 runs on 1 set")
+    judged(predicts_error(correlated(0.0, 0.1)), "does not hold", "+0.05", "more than 0.2")
+    judged(predicts_error(correlated(-0.4, -0.3)), "does not hold", "−0.35 [−0.40, −0.30]")
+    judged(predicts_error(correlated(-0.9, 0.8, 0.9)), "not shown", "+0.27", "more than 0.2")
+    judged(predicts_error(correlated(0.1, 0.5)), "not shown", "+0.30 [+0.10, +0.50]")
+    judged(predicts_error(correlated(0.9)), "not shown", "1 run on 1 set", "one seed")
+    judged(predicts_error(correlated(None, None)), "not tested")
 
 
 def test_sigma_is_larger_where_data_are_thin_or_not() -> None:
@@ -167,6 +226,7 @@ def test_sigma_is_larger_where_data_are_thin_or_not() -> None:
     judged(larger_where_thin(diagnosed(map=thin)), "holds")
     turned = {**thin, "sigma": [-value for value in thin["sigma"]]}
     judged(larger_where_thin(diagnosed(map=turned)), "does not hold")
+    judged(larger_where_thin(seeds_of(diagnosed(1, map=thin), diagnosed(1, map=turned))), "not shown")
     judged(larger_where_thin(diagnosed(map={"x": [1.0], "y": [1.0], "tau": [0.9], "sigma": [1.0]})), "not tested")
     equal = {**thin, "sigma": [1.0] * 200}
     assert thinness_correlation(diagnosed(1, map=equal)[0]) is None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from evidence.made_up import costs, made_up, made_up_table
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
+from uniq_rl.evidence.figures import count
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.statistics import interquartile_mean, probability_of_improvement
 from uniq_rl.evidence.tables import (
@@ -19,6 +21,7 @@ from uniq_rl.evidence.tables import (
     all_tables,
     controls_table,
     cost_table,
+    escaped,
     main_table,
     read_costs,
     regenerated_table,
@@ -26,7 +29,7 @@ from uniq_rl.evidence.tables import (
     to_markdown,
     to_text,
 )
-from uniq_rl.evidence.variants import ABLATIONS, METHODS, REGENERATED, SETS, command
+from uniq_rl.evidence.variants import ABLATIONS, METHODS, REGENERATED, SETS, command, in_order
 
 
 def found(table: Table, row: str, column: str) -> Value:
@@ -46,7 +49,7 @@ def runs() -> list[RunResult]:
 
 def test_every_cell_of_table_1_is_recomputed(runs: list[RunResult]) -> None:
     table = main_table(runs)
-    assert table.columns[:4] == ["set", "BC, 1k updates", "IQL, 1k updates", "UNIQ, 1k updates"]
+    assert table.columns[:4] == ["set", "UNIQ, 1k updates", "IQL, 1k updates", "BC, 1k updates"]
     assert [row[0].text for row in table.rows[:9]] == list(SETS)
     for variant, name in (("bc", "BC"), ("iql", "IQL"), ("uniq", "UNIQ")):
         column = f"{name}, 1k updates"
@@ -105,12 +108,13 @@ def test_divergence_is_marked() -> None:
     value = found(table, "hopper-medium", "IQL, 1k updates")
     assert value.text.endswith("†")
     assert "1 diverged" in value.note
-    assert found(table, "seeds", "IQL, 1k updates").text == "2 (1 runs diverged)"
+    assert found(table, "seeds", "IQL, 1k updates").text == "2 (1 run diverged)"
 
 
 def test_published_columns_are_apart(runs: list[RunResult]) -> None:
     table = main_table(runs)
-    first = table.columns.index("BC (published: CORL)")
+    first = table.columns.index("UNIQ (published: the paper)")
+    assert table.columns[first + 1] == "IQL (published: CORL)"
     assert all("published" in name for name in table.columns[first:])
     assert not any("published" in name for name in table.columns[:first])
     for row in table.rows:
@@ -205,6 +209,32 @@ def test_ablation_table() -> None:
     assert rows["κ = 2", "-"][2].text == "-"
 
 
+def test_a_setting_that_full_uniq_has_is_not_compared_with_itself() -> None:
+    full = made_up_table({"uniq": 60.0}, seeds=(0, 1), steps=300)
+    table = ablation_table([*full, *(replace(run, variant="uniq independent") for run in full)])
+    value = found(table, "ensemble = independent", "minus full UNIQ [95 %]")
+    assert (value.text, value.number) == ("the same runs", 0.0)
+
+
+def test_uniq_and_iql_come_first_at_each_budget() -> None:
+    mixed = [("dt", 10), ("bc", 300), ("bc", 1000), ("uniq kappa 0", 300), ("uniq one configuration", 1000)]
+    mixed += [("uniq", 300), ("iql", 1000), ("uniq", 1000), ("iql", 300), ("something new", 5)]
+    order = [("uniq", 1000), ("iql", 1000), ("uniq one configuration", 1000), ("uniq", 300), ("iql", 300)]
+    order += [("bc", 1000), ("bc", 300), ("dt", 10), ("uniq kappa 0", 300), ("something new", 5)]
+    assert in_order(mixed) == order
+
+
+def test_one_of_something_is_not_many() -> None:
+    assert (count(1, "run"), count(2, "run"), count(1000, "run")) == ("1 run", "2 runs", "1,000 runs")
+    one = [made_up("uniq"), made_up("iql", diverged=True)]
+    run = made_up("sac_n")
+    run.recipe.config["critics"] = 1
+    for table in all_tables([*one, run], {}).values():
+        for row in table.rows:
+            for value in row:
+                assert not re.search(r"\b1 \w+s\b", f"{value.text}; {value.note}"), value
+
+
 def test_controls_table() -> None:
     runs = made_up_table({"uniq": 60.0, "iql at 0.63": 59.0, "uniq fixed tau": 55.0}, seeds=(0, 1), steps=300)
     shape = {"edges": [0.5, 0.7, 0.9], "counts": [1, 3]}
@@ -261,12 +291,66 @@ def test_latex_is_escaped() -> None:
     assert text.isascii()
 
 
-def test_latex_of_the_real_tables_is_plain(runs: list[RunResult]) -> None:
-    for table in all_tables(runs, {}).values():
-        text = to_latex(table)
-        assert text.isascii(), sorted({character for character in text if not character.isascii()})
-        body = [line for line in text.splitlines() if line.endswith(r"\\")]
-        assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {len(table.columns) - 1}
+def test_latex_of_the_real_tables_is_sound(runs: list[RunResult]) -> None:
+    for table in all_tables(runs, costs(iql=(100.0, 200.0), uniq=(125.0, 240.0))).values():
+        parts = assert_sound(to_latex(table))
+        assert sum(parts) == len(table.columns) - 1
+        assert max(parts) <= 6
+
+
+@pytest.mark.parametrize("text", ["{", "\\", "a_b^c", "100 % & $5 #1", "~", "q̂ and τ̂", "数 é", "[x]", "*", "a\nb", '"'])
+def test_latex_of_any_text_is_sound(text: str) -> None:
+    assert_sound(to_latex(Table(text, text, [text, text], [[Value(text), Value(text, command=text, source=text)]])))
+
+
+def test_latex_headings_are_stacked_and_not_numbered_twice(runs: list[RunResult]) -> None:
+    text = to_latex(ablation_table(runs))
+    assert r"\caption{Ablations (1 of 2). D4RL" in text
+    assert r"\shortstack[r]{minus full UNIQ\\ {}[95 \%]}" in text
+
+
+def test_latex_writes_hats_and_names_what_it_cannot_write() -> None:
+    assert escaped("q̂ of τ̂, 数") == r"$\hat{q}$ of $\hat{\tau}$, \texttt{U+6570}"
+
+
+ALLOWED = {
+    *("begin", "end", "centering", "caption", "resizebox", "ifdim", "width", "linewidth", "else", "fi", "toprule"),
+    *("midrule", "bottomrule", "textbackslash", "textasciitilde", "textasciicircum", "texttt", "hat", "shortstack"),
+    *("pm", "dagger", "times", "tau", "kappa", "sigma", "delta", "Delta", "mu"),
+}
+
+
+def assert_sound(text: str) -> list[int]:
+    """What LaTeX would stumble over, without LaTeX; how many cells beside the first the rows of each tabular have."""
+    lines = [line for line in text.splitlines() if not line.startswith("%")]  # what is left are no comments
+    body = "\n".join(line.removesuffix("%") if line.startswith(r"\resizebox") else line for line in lines)
+    assert body.isascii(), sorted({character for character in body if not character.isascii()})
+    assert set(re.findall(r"\\([A-Za-z]+)", body)) <= ALLOWED
+    plain = re.sub(r"\\([A-Za-z]+|.|\n)", " ", body)  # without commands and escaped characters
+    assert not set("%#_^~\\") & set(plain)
+    open_braces = 0
+    for brace in re.findall(r"[{}]", plain):
+        open_braces += 1 if brace == "{" else -1
+        assert open_braces >= 0
+    assert open_braces == 0
+    opened: list[str] = []
+    for verb, name in re.findall(r"\\(begin|end)\{(\w+)\}", body):
+        if verb == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert opened == []
+    for line in lines:
+        assert line.replace(r"\$", "").count("$") % 2 == 0  # mathematics ends where it began
+    for formula in re.findall(r"\$([^$]*)\$", body.replace(r"\$", "")):
+        assert len(formula) < 15
+    counts = []
+    for marks, rows in re.findall(r"\\begin\{tabular\}\{([lr|]+)\}\n(.*?)\\end\{tabular\}", body, re.DOTALL):
+        cells = [row for row in rows.splitlines() if not re.fullmatch(r"\\(top|mid|bottom)rule", row)]
+        assert all(row.endswith(r" \\") and not row.startswith(("[", "*")) for row in cells)
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in cells} == {len(marks.replace("|", "")) - 1}
+        counts.append(len(marks.replace("|", "")) - 1)
+    return counts
 
 
 def test_markdown_escapes_bars_and_names_sources() -> None:

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import recomputed
 from browser import Browser, chromium
 from report_results import diagnosed, whole_grid
+from test_evidence_tables import assert_sound
 from test_figures import CASES, training_folder
 
 from evidence.made_up import KINDS, TASKS, made_up
 from uniq_rl import cli
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import page
+from uniq_rl.evidence.claims import Judgement
 from uniq_rl.evidence.page import write_report
 from uniq_rl.evidence.results import RunResult, write_result
 from uniq_rl.evidence.training_page import train_command
@@ -149,10 +151,30 @@ def test_markdown_and_latex(tmp_path: Path, results: Path) -> None:
     files = [tmp_path / name for name in ("report.html", "tables.md", "tables.tex")]
     assert write_report(results, *files) == files
     markdown, latex = (path.read_text(encoding="utf-8") for path in files[1:])
-    for title in ("Table 1", "Table 2", "Table 3", "Controls", "Statistics over sets", "Rank correlation"):
+    for title in ("cores on the nine sets", "ost", "blations", "Controls", "Statistics over sets", "Rank correlation"):
         assert title in markdown
         assert title in latex
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == markdown.count("### ")
+    columns = [line.count(" | ") for line in markdown.splitlines() if line.startswith("| ---")]
+    assert sum(assert_sound(latex)) == sum(columns)
+    assert len(columns) == markdown.count("### ")
+
+
+def test_every_judgement_has_a_badge(tmp_path: Path, results: Path) -> None:
+    write_report(results, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    badges = set(re.findall(r'class="badge ([^"]+)"', text))
+    assert badges <= {judgement.replace(" ", "-") for judgement in get_args(Judgement)}
+    assert all(f".badge.{judgement.replace(' ', '-')} " in text for judgement in get_args(Judgement))
+
+
+def test_a_run_in_two_rows_is_counted_once(tmp_path: Path) -> None:
+    run = replace(made_up("uniq"), also=["uniq independent"])
+    files = [tmp_path / "report.html", tmp_path / "tables.md"]
+    write_report(results_folder(tmp_path / "results", [run]), *files)
+    text = files[0].read_text(encoding="utf-8")
+    assert "1 method on 1 data set, 1 run." in text
+    assert text.count('class="run cell-run"') == 2
+    assert "| hopper-medium | suite/hopper-medium | d4rl | 1,000 | 10 | hoppermedium | 1 |" in files[1].read_text()
 
 
 def test_the_same_files_give_the_same_page(tmp_path: Path, results: Path) -> None:
@@ -349,8 +371,8 @@ TABLES = """Object.fromEntries([...document.querySelectorAll("table")].map((tabl
 
 CONTROLS = {
     "uniq": "UNIQ",
-    "uniq one configuration": "UNIQ one configuration",
     "iql": "IQL (0.7)",
+    "uniq one configuration": "UNIQ one configuration",
     "iql at 0.63": "IQL at 0.63",
     "iql at 0.66": "IQL at 0.66",
     "uniq fixed tau": "UNIQ, fixed τ = 0.9",
@@ -371,16 +393,16 @@ ABLATIONS = {
     "uniq independent": "ensemble = independent",
 }
 TIMED = {
+    "uniq": "UNIQ",
+    "iql": "IQL",
     "bc": "BC",
     "td3_bc": "TD3+BC",
     "cql": "CQL",
-    "iql": "IQL",
     "rebrac": "ReBRAC",
     "sac_n": "SAC-N",
     "edac-10": "EDAC (N = 10)",
     "edac-50": "EDAC (N = 50)",
     "dt": "DT (4096 windows)",
-    "uniq": "UNIQ",
 }
 
 
@@ -532,6 +554,60 @@ def switch_the_theme(browser: Browser) -> None:
     assert browser.run(theme) == "dark"
     assert browser.run(paper) != light
     browser.click("#theme")
+
+
+def test_panels_without_a_line_take_no_place(tmp_path: Path, results: Path, browser: Browser) -> None:
+    write_report(results, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    panels = "[...document.querySelectorAll('#curves-charts figure')].filter((f) => f.checkVisibility())"
+    shown = f"{panels}.map((f) => f.querySelector('figcaption').innerText)"
+    absent = "document.querySelector('#curves-charts > .unmeasured')"
+    assert browser.run(shown) == [*recomputed.SETS, *recomputed.REGENERATED]
+    assert browser.run(f"{absent}.hidden")
+    for name in ("uniq@1000000", "iql@1000000", "uniq one configuration@1000000"):
+        browser.click(f"#curves-charts button[data-series='{name}']")
+    assert browser.run(shown) == []
+    assert browser.run(f"{absent}.innerText") == "No method is switched on."
+    browser.click("#curves-charts button[data-series='edac@300000']")
+    assert browser.run(shown) == [name for name in recomputed.SETS if name.startswith("hopper")]
+    assert "was measured on halfcheetah-medium, " in browser.run(f"{absent}.innerText")
+    browser.wait(f"{panels}.every((f) => f.querySelectorAll('path.line').length === 1)")
+
+
+def test_one_choice_of_a_reading_moves_all_statistics(tmp_path: Path, results: Path, browser: Browser) -> None:
+    write_report(results, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    browser.place("#profile-charts figure")
+    line = "document.querySelector('#profile-charts path.line')"
+    browser.wait(line)
+    before = browser.run(f"{line}.getAttribute('d')")
+    assert browser.run("document.querySelectorAll('#profile-charts button.choice').length") == 0
+    browser.click("#statistics-charts button[data-value='1']")
+    browser.wait(f"{line} && {line}.getAttribute('d') !== {json.dumps(before)}")
+    assert "mean of the last 10" in browser.run("document.querySelector('#statistics-charts figcaption').innerText")
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+def test_a_wide_table_says_so_and_keeps_its_first_column(
+    tmp_path: Path, results: Path, browser: Browser, width: int
+) -> None:
+    browser.window(width, 900)
+    write_report(results, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    place = "document.querySelector('#table-table-1').parentElement"
+    hint = f"{place}.previousElementSibling"
+    browser.wait(f"!{hint}.hidden")
+    assert re.fullmatch(r"Scroll the table sideways: \d+ more columns on the right →", browser.run(f"{hint}.innerText"))
+    first = "document.querySelector('#table-table-1 tbody td').getBoundingClientRect().left"
+    left = browser.run(first)
+    browser.run(f"{place}.scrollLeft = 100000")
+    browser.wait(f"{place}.matches('.more-left:not(.more-right)')")
+    assert browser.run(first) == left == browser.run(f"{place}.getBoundingClientRect().left")
+    assert browser.run(f"{hint}.innerText").endswith("←")
+    browser.run(f"{place}.scrollLeft = 50")
+    browser.wait(f"{place}.matches('.more-left.more-right')")
+    narrow = "document.querySelector('#table-table-3').parentElement.previousElementSibling.hidden"
+    assert browser.run(narrow) == (width == 1400)
 
 
 @pytest.mark.parametrize("width", [360, 1400])

@@ -128,10 +128,10 @@ def test_cost_points_by_hand() -> None:
     runs = made_up_table({"iql": 60.0, "uniq": 64.0})
     points = plots.score_cost_points(runs, costs(iql=(100.0, 200.0), uniq=(150.0, 240.0), bc=(10.0, 1.0)))
     assert [(name, time, full) for name, time, _, _, full in points] == [
-        ("IQL (1k)", 1, True),
         ("UNIQ (1k)", 1.5, True),
+        ("IQL (1k)", 1, True),
     ]
-    assert points[1][2] == pytest.approx(np.mean([run.last for run in runs if run.variant == "uniq"]))
+    assert points[0][2] == pytest.approx(np.mean([run.last for run in runs if run.variant == "uniq"]))
 
 
 def test_names_beside_points_do_not_cover_each_other() -> None:

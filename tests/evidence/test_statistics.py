@@ -17,6 +17,7 @@ from uniq_rl.evidence.statistics import (
     cell,
     columns,
     gain,
+    gap_on_set,
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
@@ -174,6 +175,16 @@ def test_gain_and_its_interval() -> None:
     found = gain(a, b)
     assert found.point == pytest.approx(average(a) - average(b))
     assert found.low < found.point < found.high
+
+
+def test_the_gap_on_one_set_has_welchs_interval() -> None:
+    ours, theirs = [3.0, 5.0, 10.0], [1.0, 2.0]
+    for level in (0.95, 0.99):
+        found = gap_on_set(scored({"a": ours}, "uniq"), scored({"a": theirs}), level)
+        welch = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(level)
+        assert found == pytest.approx((4.5, welch.low, welch.high))
+    assert np.isnan(gap_on_set(scored({"a": ours}, "uniq"), scored({"a": [1.0]})).low)
+    assert gap_on_set(scored({"a": [2.0, 2.0]}, "uniq"), scored({"a": [1.0, 1.0]})) == (1, 1, 1)
 
 
 def test_performance_profile_by_hand() -> None:

@@ -313,7 +313,7 @@ def percent(share: float) -> str:
 def draw_curves(story: Story) -> Figure:
     panels = loss_panels(story)
     figure = _figure(5.9, header=0.78 if story.scored or not panels else 1.05)
-    details = [f"{story.plan['physics']} physics", f"{story.plan['eval_episodes']} episodes per score"]
+    details = [f"{story.plan['physics']} physics", f"{count(story.plan['eval_episodes'], 'episode')} per score"]
     _header(figure, story, "learning curve" if story.scored else "losses", details if story.scored else [])
     if story.scored:
         rows = figure.add_gridspec(2, 1, height_ratios=(2.1, 1), hspace=0.06)
@@ -562,8 +562,8 @@ def _header(figure: Figure, story: Story, subject: str, details: Sequence[str]) 
     on = names[0] if len(names) == 1 else f"{len(names)} data sets"
     title = f"{story.algorithm.upper()} on {on}: {subject}"
     figure.text(0.012, 1 - 0.26 / height, title, fontsize=13, fontweight="bold", va="center")
-    count = len(story.runs)
-    runs = f"{count} {'seed' if story.replicated or count == 1 else 'run'}{'s' if count > 1 else ''}"
+    number = len(story.runs)
+    runs = count(number, "seed" if story.replicated or number == 1 else "run")
     diverged = sum(run.diverged is not None for run in story.runs)
     runs += f", {diverged} diverged" if diverged else ""
     data = []
@@ -612,6 +612,11 @@ def _label_updates(axes: Axes, story: Story, ticks: int) -> None:
     axes.set_xlim(0, story.plan["steps"])
     axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: thousands(step)))
+
+
+def count(number: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def thousands(value: float) -> str:

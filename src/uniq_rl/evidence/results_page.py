@@ -8,8 +8,8 @@ import numpy as np
 
 from uniq_rl import __version__
 from uniq_rl.errors import UniqError
-from uniq_rl.evidence import claims, published, statistics, tables
-from uniq_rl.evidence.figures import thousands
+from uniq_rl.evidence import claims, published, statistics, tables, variants
+from uniq_rl.evidence.figures import count, thousands
 from uniq_rl.evidence.mechanism import error_correlation, error_curve, last_of, mapped, mean_tau
 from uniq_rl.evidence.parts import (
     Json,
@@ -28,9 +28,8 @@ from uniq_rl.evidence.results import RUNS, RunResult
 from uniq_rl.evidence.statistics import READING_NAMES, READINGS, Interval, Reading
 from uniq_rl.evidence.tables import Table, Value, interval_value, missing, named
 from uniq_rl.evidence.variants import (
-    ABLATIONS,
-    CONTROLS,
     IQL,
+    LEADING,
     METHODS,
     ONE,
     REGENERATED_SETS,
@@ -41,8 +40,6 @@ from uniq_rl.evidence.variants import (
     on_sets,
 )
 
-SHOWN_FIRST = (UNIQ, IQL, ONE)
-"""What charts show before anybody toggles."""
 SHORT = {ONE: "UNIQ one conf."}
 PLACES = {
     "Figure 1b": "gap",
@@ -61,7 +58,9 @@ CALIBRATION = (
     ("q_hat", "q̂, the conformal quantile", "plain"),
     ("coverage", "coverage on unseen episodes", "percent"),
 )
+UNDIAGNOSED = "Not measured: no finished policy has been diagnosed yet."
 Columns = dict[tuple[str, int], list[RunResult]]
+Tables = dict[str, Table]
 Numbers = dict[str, np.ndarray]
 
 
@@ -75,160 +74,200 @@ def page(results: Sequence[RunResult]) -> tuple[Json, list[Table]]:
 
 def _page(results: Sequence[RunResult]) -> tuple[Json, list[Table]]:
     columns = in_order(statistics.columns(results))
+    results = [run for runs in columns.values() for run in runs]
     suite = in_order(statistics.columns(on_sets(results, SETS)))
-    found = tables.all_tables(results)
-    extra = {
+    found = tables.all_tables(results) | {
         "statistics": statistics_table(suite),
         "errors": error_table(columns),
         "sets": set_table(results),
         "published": published_table(),
-        "runs": run_table(results),
     }
-    calibration, maps, errors = calibration_views(columns), map_points(columns), error_panels(columns)
-    points, cost_label = cost_points(suite)
-    sections = [
-        section(
-            "verdicts",
-            "Verdicts",
-            "What holds of the paper's claims",
-            ["Each claim against what was measured here. A claim whose runs are missing is not tested, not refuted."],
-            verdicts=[judged(verdict) for verdict in claims.verdicts(results)],
-        ),
-        section(
-            "main",
-            "Scores",
-            "Scores",
-            ["Choose a cell to see its seeds and the command that makes it again."],
-            tables=[shown("table-1", found["table-1"], pinned=PINNED)],
-        ),
-        section(
-            "gap",
-            "Gap",
-            "UNIQ minus IQL",
-            [
-                "Difference of the mean last scores at the same budget; a dot for each seed that both were run with. "
-                "The paper claims a bar to the right of zero for every set."
-            ],
-            charts="gap-chart",
-            missing=[] if gaps(columns) else ["Not measured: UNIQ and IQL have no set in common at the same budget."],
-        ),
-        section(
-            "curves",
-            "Curves",
-            "Learning curves",
-            [
-                "D4RL score over updates: mean over seeds, with a band of one sample standard deviation. A run that "
-                "diverged counts as 0 from there on. Hover over a panel, or focus it and use the arrow keys."
-            ],
-            charts="curves-charts",
-        ),
-        section(
-            "statistics",
-            "Statistics",
-            "Statistics over sets and seeds",
-            [
-                "Interquartile mean of all runs on the nine sets, probability that a run beats one of IQL on the same "
-                "set at the same budget, and the share of runs above each score; 95 % intervals by a bootstrap over "
-                "seeds within sets. Best is an oracle: nobody without a simulator could have picked it."
-            ],
-            charts="statistics-charts",
-            grids=["profile-charts"],
-            tables=[shown("statistics", extra["statistics"])],
-        ),
-        section(
-            "calibration",
-            "Calibration",
-            "Calibration over time",
-            [
-                "The mechanism acts where u(s) = σ(s) / q̂ exceeds 1. Coverage is the share of scores on episodes used "
-                "for neither training nor calibration that lie below q̂; it should be near 1 − δ. Mean over seeds, band "
-                "of one sample standard deviation."
-            ],
-            charts="calibration-charts",
-            missing=[] if calibration else ["Not measured: no run with calibrated uncertainty is in the results."],
-        ),
-        section(
-            "maps",
-            "Maps",
-            "Where the caution is: τ(s) over the states",
-            ["States of the data, laid out by two coordinates, coloured by the expectile or the disagreement there."]
-            if maps
-            else [],
-            charts="maps-charts",
-            missing=[] if maps else ["Not measured: no finished policy has been diagnosed yet."],
-        ),
-        section(
-            "errors",
-            "Error",
-            "Does disagreement predict error?",
-            [
-                "States of unseen episodes in ten groups of equal size by σ(s): mean σ across, mean error of the value "
-                "upwards, against the return that the log earned from there on (part of it is improvement, not error). "
-                "The rank correlation says how well the order of one predicts the order of the other."
-            ]
-            if errors
-            else [],
-            charts="errors-charts",
-            tables=[shown("errors", extra["errors"])] if errors else [],
-            missing=[] if errors else ["Not measured: no finished policy has been diagnosed yet."],
-        ),
-        section(
-            "cost",
-            "Cost",
-            "Cost",
-            charts="cost-charts" if points else "",
-            tables=[shown("table-2", found["table-2"])],
-            missing=[] if points else ["Score against cost is not measured: no run recorded its speed."],
-        ),
-        section(
-            "ablations",
-            "Ablations",
-            "Ablations and controls",
-            tables=[
-                shown("table-3", found["table-3"]),
-                shown("controls", found["controls"]),
-                shown("regenerated", found["regenerated"], pinned=PINNED),
-            ],
-        ),
-        section(
-            "runs",
-            "Every run",
-            "Every run",
-            ["Open a run for its curves, its diagnostics, its configuration and the command that makes it again."],
-            tables=[opening_runs(shown("runs", extra["runs"], search=True, tall=True))],
-        ),
-        section(
-            "data",
-            "Data",
-            "Data and physics",
-            ["Scores on different data or under different physics do not belong in one comparison."],
-            tables=[shown("sets", extra["sets"]), shown("published", extra["published"])],
-        ),
-    ]
-    data = {
-        "series": all_series(columns),
-        "grids": {
-            "curves-charts": [curve_view(columns)],
-            "profile-charts": [profile_view(suite, reading) for reading in READINGS],
-            "calibration-charts": calibration,
-            "errors-charts": errors,
-        },
-        "gap": gaps(columns),
-        "statistics": [reading_view(suite, reading) for reading in READINGS],
-        "maps": maps,
-        "cost": points,
-        "cost_label": cost_label,
-        "runs": [run_details(run) for run in results],
-    }
+    data = charts(results, columns, suite)
     whole = {
         "title": "uniq-rl: the evidence",
         "sentence": sentence(results),
         "lead": lead(results),
-        "sections": sections,
+        "sections": [
+            verdict_section(results),
+            score_section(found),
+            gap_section(data),
+            curve_section(),
+            statistics_section(found),
+            calibration_section(data),
+            map_section(data),
+            error_section(found, data),
+            cost_section(found, data),
+            ablation_section(found, results),
+            run_section(results),
+            data_section(found),
+        ],
         "foot": foot(results),
         "data": data,
     }
-    return whole, [*found.values(), extra["statistics"], extra["errors"], extra["sets"], extra["published"]]
+    return whole, list(found.values())
+
+
+def charts(results: Sequence[RunResult], columns: Columns, suite: Columns) -> Json:
+    """What the script draws."""
+    points, cost_label = cost_points(suite)
+    return {
+        "series": all_series(columns),
+        "grids": {
+            "curves-charts": [curve_view(columns)],
+            "profile-charts": [profile_view(suite, reading) for reading in READINGS],
+            "calibration-charts": calibration_views(columns),
+            "errors-charts": error_panels(columns),
+        },
+        "gap": gaps(columns),
+        "statistics": [reading_view(suite, reading) for reading in READINGS],
+        "maps": map_points(columns),
+        "cost": points,
+        "cost_label": cost_label,
+        "runs": [run_details(run) for run in results],
+    }
+
+
+# Sections
+
+
+def verdict_section(results: Sequence[RunResult]) -> Json:
+    text = (
+        "Each claim against what was measured here, by 95 % intervals. Not shown: measured, but the interval has both "
+        "answers in it. Not tested: the runs that it takes are missing."
+    )
+    found = [judged(verdict) for verdict in claims.verdicts(results)]
+    return section("verdicts", "Verdicts", "What holds of the paper's claims", [text], verdicts=found)
+
+
+def score_section(found: Tables) -> Json:
+    text = "Choose a cell to see its seeds and the command that makes it again."
+    return section("main", "Scores", "Scores", [text], tables=[shown("table-1", found["table-1"], pinned=PINNED)])
+
+
+def gap_section(data: Json) -> Json:
+    text = (
+        "Difference of the mean last scores at the same budget; a dot for each seed that both were run with. "
+        "The paper claims a bar to the right of zero for every set."
+    )
+    nothing = "Not measured: UNIQ and IQL have no set in common at the same budget."
+    missing = [] if data["gap"] else [nothing]
+    return section("gap", "Gap", "UNIQ minus IQL", [text], charts="gap-chart", missing=missing)
+
+
+def curve_section() -> Json:
+    text = (
+        "D4RL score over updates: mean over seeds, with a band of one sample standard deviation. A run that "
+        "diverged counts as 0 from there on. Hover over a panel, or focus it and use the arrow keys."
+    )
+    return section("curves", "Curves", "Learning curves", [text], charts="curves-charts")
+
+
+def statistics_section(found: Tables) -> Json:
+    text = (
+        "Interquartile mean of all runs on the nine sets, probability that a run beats one of IQL on the same "
+        "set at the same budget, and the share of runs above each score; 95 % intervals by a bootstrap over "
+        "seeds within sets. Best is an oracle: nobody without a simulator could have picked it."
+    )
+    return section(
+        "statistics",
+        "Statistics",
+        "Statistics over sets and seeds",
+        [text],
+        charts="statistics-charts",
+        grids=["profile-charts"],
+        tables=[shown("statistics", found["statistics"])],
+    )
+
+
+def calibration_section(data: Json) -> Json:
+    text = (
+        "The mechanism acts where u(s) = σ(s) / q̂ exceeds 1. Coverage is the share of scores on episodes used "
+        "for neither training nor calibration that lie below q̂; it should be near 1 − δ. Mean over seeds, band "
+        "of one sample standard deviation."
+    )
+    nothing = "Not measured: no run with calibrated uncertainty is in the results."
+    return section(
+        "calibration",
+        "Calibration",
+        "Calibration over time",
+        [text],
+        charts="calibration-charts",
+        missing=[] if data["grids"]["calibration-charts"] else [nothing],
+    )
+
+
+def map_section(data: Json) -> Json:
+    text = "States of the data, laid out by two coordinates, coloured by the expectile or the disagreement there."
+    return section(
+        "maps",
+        "Maps",
+        "Where the caution is: τ(s) over the states",
+        [text] if data["maps"] else [],
+        charts="maps-charts",
+        missing=[] if data["maps"] else [UNDIAGNOSED],
+    )
+
+
+def error_section(found: Tables, data: Json) -> Json:
+    text = (
+        "States of unseen episodes in ten groups of equal size by σ(s): mean σ across, mean error of the value "
+        "upwards, against the return that the log earned from there on (part of it is improvement, not error). "
+        "The rank correlation says how well the order of one predicts the order of the other."
+    )
+    known = bool(data["grids"]["errors-charts"])
+    return section(
+        "errors",
+        "Error",
+        "Does disagreement predict error?",
+        [text] if known else [],
+        charts="errors-charts",
+        tables=[shown("errors", found["errors"])] if known else [],
+        missing=[] if known else [UNDIAGNOSED],
+    )
+
+
+def cost_section(found: Tables, data: Json) -> Json:
+    text = (
+        "Each method at its largest budget; hover over a point to read it. Where the table below has several "
+        "configurations of a method, the point is at the time of the first."
+    )
+    points = bool(data["cost"])
+    return section(
+        "cost",
+        "Cost",
+        "Cost",
+        [text] if points else [],
+        charts="cost-charts" if points else "",
+        tables=[shown("table-2", found["table-2"])],
+        missing=[] if points else ["Score against cost is not measured: no run recorded its speed."],
+    )
+
+
+def ablation_section(found: Tables, results: Sequence[RunResult]) -> Json:
+    regenerated = on_sets(results, REGENERATED_SETS)
+    return section(
+        "ablations",
+        "Ablations",
+        "Ablations and controls",
+        tables=[
+            shown("table-3", found["table-3"]),
+            shown("controls", found["controls"]),
+            shown("regenerated", found["regenerated"], pinned=PINNED),
+        ],
+        missing=[] if regenerated else ["Not measured: there is no run on a regenerated set; published scores alone."],
+    )
+
+
+def run_section(results: Sequence[RunResult]) -> Json:
+    text = "Open a run for its curves, its diagnostics, its configuration and the command that makes it again."
+    table = opening_runs(shown("runs", run_table(results), search=True, tall=True))
+    return section("runs", "Every run", "Every run", [text], tables=[table])
+
+
+def data_section(found: Tables) -> Json:
+    text = "Scores on different data or under different physics do not belong in one comparison."
+    both = [shown(name, found[name]) for name in ("sets", "published")]
+    return section("data", "Data", "Data and physics", [text], tables=both)
 
 
 # Words
@@ -239,28 +278,31 @@ def sentence(results: Sequence[RunResult]) -> str:
     sets = len({run.set for run in results})
     compared = {UNIQ, IQL} <= {run.variant for run in results}
     what = "Does UNIQ's calibrated caution beat IQL?" if compared else "What was measured so far:"
-    return f"{what} {count(methods, 'method')} on {count(sets, 'data set')}, {count(len(results), 'run')}."
+    return f"{what} {count(methods, 'method')} on {count(sets, 'data set')}, {count(len(distinct(results)), 'run')}."
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def distinct(results: Sequence[RunResult]) -> list[RunResult]:
+    """Each run once, also one that stands in several rows."""
+    return list({run.recipe.id: run for run in results}.values())
 
 
 def lead(results: Sequence[RunResult]) -> list[str]:
     physics = written(sorted({run.recipe.physics for run in results}))
     budgets = written([thousands(steps) for steps in sorted({run.recipe.steps for run in results}, reverse=True)])
-    episodes = written(sorted({run.recipe.eval_episodes for run in results}))
-    failed = sum(run.diverged for run in results)
+    numbers = sorted({run.recipe.eval_episodes for run in results})
+    episodes = f"{written(numbers)} episode{'' if numbers == [1] else 's'}"
+    failed = sum(run.diverged for run in distinct(results))
     return [
-        f"D4RL normalised scores, {physics} physics, {episodes} episodes per evaluation, budgets of {budgets} updates. "
+        f"D4RL normalised scores, {physics} physics, {episodes} per evaluation, budgets of {budgets} updates. "
         f"{count(failed, 'run')} diverged{' and counts as 0' if failed == 1 else ' and count as 0' if failed else ''}. "
         "Every number is worked out from the raw files, one per run; a dash means that it was not measured."
     ]
 
 
 def foot(results: Sequence[RunResult]) -> list[str]:
-    devices = Counter(str((run.environment.get("hardware") or {}).get("device", "unknown")) for run in results)
-    commits = Counter(str(run.environment.get("commit") or "unknown")[:12] for run in results)
+    runs = distinct(results)
+    devices = Counter(str((run.environment.get("hardware") or {}).get("device", "unknown")) for run in runs)
+    commits = Counter(str(run.environment.get("commit") or "unknown")[:12] for run in runs)
     counted = [", ".join(f"{name} ({number})" for name, number in found.most_common()) for found in (devices, commits)]
     return [
         f"Runs by device: {counted[0]}. Runs by commit: {counted[1]}.",
@@ -282,11 +324,7 @@ def judged(verdict: claims.Verdict) -> Json:
 
 
 def in_order(columns: Columns) -> Columns:
-    """UNIQ and IQL first, then the other methods, controls, ablations; the largest budget first."""
-    known = list(dict.fromkeys([*SHOWN_FIRST, *METHODS, *CONTROLS, *ABLATIONS]))
-    rank = {name: number for number, name in enumerate(known)}
-    order = sorted(columns, key=lambda key: (rank.get(key[0], len(rank)), key[0], -key[1]))
-    return {key: columns[key] for key in order}
+    return {key: columns[key] for key in variants.in_order(columns)}
 
 
 def key_of(variant: str, steps: int) -> str:
@@ -294,7 +332,10 @@ def key_of(variant: str, steps: int) -> str:
 
 
 def all_series(columns: Columns) -> list[Json]:
-    """A variant at one budget is one series: the variant has a colour, its smaller budgets have dashes."""
+    """A variant at one budget is one series: the variant has a colour, its smaller budgets have dashes.
+
+    Charts show the first few at their largest budget before anybody toggles.
+    """
     several = len({steps for _, steps in columns}) > 1
     order = list(dict.fromkeys(variant for variant, _ in columns))
     found = []
@@ -308,7 +349,7 @@ def all_series(columns: Columns) -> list[Json]:
                 order.index(variant),
                 dashes=smaller,
                 short=SHORT.get(variant, name),
-                on=variant in SHOWN_FIRST and not smaller,
+                on=variant in LEADING and not smaller,
                 minor=variant not in METHODS or smaller > 0,
             )
         )
@@ -429,7 +470,7 @@ def profile_view(suite: Columns, reading: Reading) -> Json:
         lines.append({"series": key_of(*key), "x": THRESHOLDS.tolist(), "y": finite(found.point), **ends})
     options = {"format": "share", "formatX": "plain", "xLabel": "score", "range": [0, 1.02]}
     panels = [{"title": "Performance profiles", "small": "share of runs above a score", "lines": lines}]
-    return {"name": READING_NAMES[reading], "choose": "Reading", "panels": panels if lines else [], "options": options}
+    return {"name": READING_NAMES[reading], "choose": "", "panels": panels if lines else [], "options": options}
 
 
 def interval(key: tuple[str, int], found: Interval) -> Json:
@@ -540,14 +581,19 @@ def correlation(runs: Sequence[RunResult]) -> Value:
 
 
 def signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
+    """Two digits; what rounds to nothing has no sign."""
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
 def cost_points(suite: Columns) -> tuple[list[Json], str]:
     """Average score against the time of an update: as the benchmark timed it side by side, or as the runs did."""
     costs, points = tables.read_costs(), []
     timed = any(tables.relative(costs, method, 1, "microseconds_per_update") for method in METHODS)
-    for key, runs in complete(suite).items():
+    pooled = complete(suite)
+    largest = {variant: max(steps for other, steps in pooled if other == variant) for variant, _ in pooled}
+    for key, runs in pooled.items():
+        if key[1] < largest[key[0]]:
+            continue  # the same method at the same cost
         time = benchmarked(costs, key[0]) if timed else recorded(runs)
         if time is not None:
             points.append({"series": key_of(*key), "x": time, "y": statistics.average(runs)})
@@ -572,7 +618,7 @@ def recorded(runs: Sequence[RunResult]) -> float | None:
 
 def set_table(results: Sequence[RunResult]) -> Table:
     groups: defaultdict[tuple[str, str, str], list[RunResult]] = defaultdict(list)
-    for run in results:
+    for run in distinct(results):
         groups[run.set, str(run.recipe.data.get("name")), run.recipe.physics].append(run)
     rows = []
     for (name, source, physics), runs in sorted(groups.items(), key=lambda item: ordered_sets_rank(item[0][0])):
@@ -631,7 +677,8 @@ def run_table(results: Sequence[RunResult]) -> Table:
     heads = ["variant", "set", "seed", "updates", *(READING_NAMES[reading] for reading in READINGS), "ended"]
     heads += ["u > 1", "q_hat", "coverage", "mean τ(s)", "rank correlation of σ and error"]
     caption = (
-        "Scores of a run that diverged count as 0. A dash: the method has no such quantity, or it was not recorded."
+        "Scores of a run that diverged count as 0. A dash: the method has no such quantity, or it was not recorded. "
+        "A run that stands in two rows of the tables above is listed under both names."
     )
     return Table("Every run", caption, heads, rows)
 
@@ -656,12 +703,13 @@ def run_details(run: RunResult) -> Json:
             curves.append(
                 {"name": name, "format": kind, "x": [int(s) for s, _ in known], "y": finite(v for _, v in known)}
             )
+    episodes = count(recipe.eval_episodes, "episode")
     facts: dict[str, Any] = {
         "data": recipe.data,
         "content of the data": run.data,
         "seed": str(recipe.seed),
         "updates": recipe.steps,
-        "evaluated": f"every {recipe.eval_every:,} updates, {recipe.eval_episodes} episodes, {recipe.physics} physics",
+        "evaluated": f"every {recipe.eval_every:,} updates, {episodes}, {recipe.physics} physics",
         "last, mean of the last 10, best (oracle)": [round(statistics.value(run, reading), 2) for reading in READINGS],
         "returns of the last evaluation": run.evaluations[-1].get("returns", "none: the run had diverged"),
         "diverged": run.diverged,

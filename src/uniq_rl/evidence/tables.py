@@ -6,8 +6,11 @@ in columns of their own. Every measured value carries the command that makes it 
 
 import json
 import math
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import numpy as np
 
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
-from uniq_rl.evidence.figures import percent, thousands
+from uniq_rl.evidence.figures import count, percent, thousands
 from uniq_rl.evidence.mechanism import mean_tau, share_above
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.statistics import (
@@ -42,6 +45,7 @@ from uniq_rl.evidence.variants import (
     SETS,
     UNIQ,
     command,
+    in_order,
     on_sets,
 )
 
@@ -120,7 +124,8 @@ def main_table(results: Sequence[RunResult]) -> Table:
     rows.append([named("data; physics"), *(Value(origin(runs)) for runs in found.values()), *origins])
     caption = (
         "D4RL normalised score, mean ± sample standard deviation (ddof = 1, '-' with one seed) of the last evaluation "
-        "over seeds; the budget in updates stands in the title of each column. The best evaluation is an oracle: "
+        "over seeds; the budget in updates stands in the title of each column. A run with fewer than ten evaluations "
+        "counts as many as it has among its last ten. The best evaluation is an oracle: "
         "nobody without a simulator could have picked it. † some seeds diverged and count as 0. Intervals are 95 %, "
         "by stratified bootstrap over seeds; P(better than IQL) compares equal budgets only. Columns marked "
         "'published' were printed by others, on other data and other physics, as their last row says."
@@ -146,7 +151,8 @@ def cost_table(results: Sequence[RunResult], costs: Mapping[str, Any] | None = N
     caption = (
         f"Time of an update and peak device memory beyond the data, halfcheetah sizes, published settings ({where}), "
         "as multiples of IQL's with as many runs; 9 runs train as one program. The score is the measured average of "
-        "the last evaluation over the nine sets, at the budget in brackets."
+        "the last evaluation over the nine sets, at the budget in brackets: the method's as it was run, whichever "
+        "configuration was timed."
     )
     head = ["method", "updates/s (1 run)", "time : IQL (1 run)", "time : IQL (9 runs)", "peak MB (1 run)"]
     head += ["memory : IQL (1 run)", "peak MB (published: the paper)", "average score, last"]
@@ -166,7 +172,7 @@ def ablation_table(results: Sequence[RunResult]) -> Table:
             full = found.get((UNIQ, steps), [])
             scores = [score_value(on_sets(runs, [name])) for name in ABLATION_SETS]
             mean = _average_value(runs, "last", average(runs), len(ABLATION_SETS))
-            gap = missing() if variant == UNIQ else interval_value(gain(runs, full), runs, sign=True)
+            gap = missing() if variant == UNIQ else _minus_full(runs, full)
             rows.append([named(name), Value(budget(steps), steps), *scores, mean, gap])
     caption = (
         "D4RL normalised score of the last evaluation, mean ± sample standard deviation over seeds. The last column is "
@@ -192,8 +198,8 @@ def controls_table(results: Sequence[RunResult]) -> Table:
             itself = variant == UNIQ
             gap = missing() if itself else interval_value(gain(ours, runs), runs, sign=True)
             better = missing() if itself else interval_value(probability_of_improvement(ours, runs), runs, digits=2)
-            count = len(by_set(runs))
-            front = [named(name), Value(budget(steps), steps), Value(str(count), count)]
+            sets = len(by_set(runs))
+            front = [named(name), Value(budget(steps), steps), Value(str(sets), sets)]
             rows.append([*front, *readings, gap, better, _share_above(runs), _mean_tau(runs)])
     caption = (
         "Averages over the nine sets of the suite (or as many as the third column says). 'UNIQ minus this' and P(UNIQ "
@@ -209,7 +215,7 @@ def controls_table(results: Sequence[RunResult]) -> Table:
 def regenerated_table(results: Sequence[RunResult]) -> Table:
     """The sets regenerated from D4RL's own policies, beside the published scores on D4RL's."""
     found = ordered_columns(on_sets(results, REGENERATED_SETS), METHODS)
-    beside = (published.CORL_IQL, published.UNTUNED_IQL, published.PAPER_UNIQ)
+    beside = (published.PAPER_UNIQ, published.CORL_IQL, published.UNTUNED_IQL)
     rows = []
     for name in REGENERATED_SETS:
         original = name.replace(REGENERATED, "medium")
@@ -234,10 +240,9 @@ def regenerated_table(results: Sequence[RunResult]) -> Table:
 def ordered_columns(
     results: Iterable[RunResult], variants: Mapping[str, str]
 ) -> dict[tuple[str, int], list[RunResult]]:
-    """The runs of each of the variants at each budget: in the order of the variants, the largest budget first."""
+    """The runs of each of the variants at each budget."""
     found = columns(run for run in results if run.variant in variants)
-    order = list(variants)
-    return {key: found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), -key[1]))}
+    return {key: found[key] for key in in_order(found)}
 
 
 def budget(steps: int) -> str:
@@ -264,9 +269,10 @@ def score_value(runs: Sequence[RunResult]) -> Value:
     std = "-" if math.isnan(found.std) else f"{found.std:.1f}"
     failed = sum(run.diverged for run in runs)
     seeds = ", ".join(f"{score:.1f}" for score in found.values)
-    note = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}: {seeds}; {budget(runs[0].recipe.steps)}"
+    note = f"{count(len(runs), 'seed')}: {seeds}; {budget(runs[0].recipe.steps)}"
     critics = {run.recipe.config.get("critics", 2) for run in runs}
-    note += f"; {', '.join(map(str, sorted(critics)))} critics" if critics != {2} else ""  # SAC-N's differ by set
+    if critics != {2}:  # SAC-N's differ by set
+        note += f"; {', '.join(map(str, sorted(critics)))} critic{'' if critics == {1} else 's'}"
     note += f"; {failed} diverged" if failed else ""
     return Value(f"{found.mean:.1f} ± {std}{' †' if failed else ''}", found.mean, note, command=command(runs[0]))
 
@@ -294,9 +300,9 @@ def origin(runs: Sequence[RunResult]) -> str:
 
 def _average_value(runs: Sequence[RunResult], reading: str, number: float, sets: int = len(SETS)) -> Value:
     """An average that says so when it is over fewer sets than the table has."""
-    count = len(by_set(runs))
-    partial = f" ({count} set{'s' if count > 1 else ''})" if count < sets else ""
-    note = f"{reading}, mean over {count} sets of the mean over seeds; {budget(runs[0].recipe.steps)}"
+    had = len(by_set(runs))
+    partial = f" ({count(had, 'set')})" if had < sets else ""
+    note = f"{reading}, mean over {count(had, 'set')} of the mean over seeds; {budget(runs[0].recipe.steps)}"
     return Value(f"{number:.1f}{partial}", number, note, command=command(runs[0]))
 
 
@@ -315,7 +321,16 @@ def _seeds(runs: Sequence[RunResult]) -> Value:
     counts = [len(seeds) for seeds in by_set(runs).values()]
     text = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     failed = sum(run.diverged for run in runs)
-    return Value(text + (f" ({failed} runs diverged)" if failed else ""), min(counts), command=command(runs[0]))
+    text += f" ({count(failed, 'run')} diverged)" if failed else ""
+    return Value(text, min(counts), command=command(runs[0]))
+
+
+def _minus_full(runs: Sequence[RunResult], full: Sequence[RunResult]) -> Value:
+    """A variant that only names a setting of full UNIQ stands on the very same runs: no interval belongs to that."""
+    sets, known = {run.set for run in full}, {run.recipe.id for run in full}
+    if full and all(run.recipe.id in known for run in runs if run.set in sets):
+        return Value("the same runs", 0.0, "this setting is what full UNIQ has", command=command(runs[0]))
+    return interval_value(gain(runs, full), runs, sign=True)
 
 
 def _share_above(runs: Sequence[RunResult]) -> Value:
@@ -333,7 +348,7 @@ def _mean_known(
     if not known:
         return Value("-", None, "the method has none, or it was not recorded")
     mean = float(np.mean(known))
-    note = f"mean over {len(known)} runs, from {shown(min(known))} to {shown(max(known))}"
+    note = f"mean over {count(len(known), 'run')}, from {shown(min(known))} to {shown(max(known))}"
     return Value(shown(mean), mean, note, command=command(runs[0]))
 
 
@@ -453,7 +468,7 @@ def to_text(table: Table, width: int = 120) -> str:
 
 def to_markdown(table: Table) -> str:
     def line(texts: Iterable[str]) -> str:
-        return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |"
+        return f"| {' | '.join(' '.join(text.split()).replace('|', chr(92) + '|') for text in texts)} |"
 
     rows = [line(table.columns), line(["---", *["---:"] * (len(table.columns) - 1)])]
     rows += [line(value.text for value in row) for row in table.rows]
@@ -485,33 +500,67 @@ LATEX = {
     "κ": r"$\kappa$",
     "σ": r"$\sigma$",
     "δ": r"$\delta$",
+    "Δ": r"$\Delta$",
+    "µ": r"$\mu$",
+    "–": "--",
+    "\n": " ",
 }
-WIDE = 8
-"""A LaTeX table of more columns than this is scaled to the width of the text."""
+HAT = "\u0302"
+WIDE = 6
+"""A LaTeX table with more columns than this behind the first is printed in parts, for it would be too small to read."""
+HEADING = 16
+SHRUNK = r"\resizebox{\ifdim\width>\linewidth \linewidth\else\width\fi}{!}{%"
+"""Scaled to the width of the text where it is wider."""
 
 
 def escaped(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    """Plain ASCII that any LaTeX compiles; a character it is not known how to write is named by its number."""
+    found = []
+    for character, following in zip(text, f"{text[1:]} ", strict=True):
+        if character != HAT:
+            plain = character if character.isascii() else rf"\texttt{{U+{ord(character):04X}}}"
+            written = LATEX.get(character, plain)
+            found.append(rf"$\hat{{{written.strip('$')}}}$" if following == HAT else written)
+    return "".join(found)
 
 
 def to_latex(table: Table) -> str:
-    """For `booktabs`; a wide table also needs `graphicx`. A line parts measured from published columns."""
+    """For `booktabs` and `graphicx`. A line parts measured from published columns; wide tables come in parts."""
+    behind = np.arange(1, len(table.columns))
+    parts = np.array_split(behind, max(1, math.ceil(len(behind) / WIDE)))
+    notes = [f"{name}: {source}" for name, source in sources(table).items()]
+    notes += [f"made by: {text}" for text in commands(table)]
+    title = re.sub(r"^Table \d+: (.)", lambda found: found[1].upper(), table.title)  # LaTeX counts its own
+    lines: list[str] = []
+    for number, chosen in enumerate(parts, 1):
+        part = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
+        caption = f"{title}{part}." + (f" {table.caption}" if number == 1 else "")
+        lines += [r"\begin{table}[tp]", r"\centering", rf"\caption{{{escaped(caption)}}}", SHRUNK]
+        lines += [*_tabular(table, [0, *chosen]), "}", r"\end{table}"]
+    return "\n".join([*lines, *(f"% {' '.join(note.split())}" for note in notes)]) + "\n"
+
+
+def _tabular(table: Table, chosen: Sequence[int]) -> list[str]:
     outside = published_columns(table)
-    marks = ["l"]
-    for i in range(1, len(table.columns)):
-        marks.append("|r" if outside[i] and not outside[i - 1] else "r")
-    lines = [
-        rf"\begin{{tabular}}{{{''.join(marks)}}}",
+    marks = ["|r" if outside[i] and not outside[before] else "r" for before, i in pairwise(chosen)]
+    return [
+        rf"\begin{{tabular}}{{l{''.join(marks)}}}",
         r"\toprule",
-        " & ".join(escaped(name) for name in table.columns) + r" \\",
+        _latex_row(_stacked(table.columns[i]) for i in chosen),
         r"\midrule",
-        *(" & ".join(escaped(value.text) for value in row) + r" \\" for row in table.rows),
+        *(_latex_row(escaped(row[i].text) for i in chosen) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    if len(table.columns) > WIDE:
-        lines = [r"\resizebox{\textwidth}{!}{%", *lines, "}"]
-    notes = [f"% {name}: {source}" for name, source in sources(table).items()]
-    notes += [f"% made by: {text}" for text in commands(table)]
-    caption = rf"\caption{{{escaped(table.title)}. {escaped(table.caption)}}}"
-    return "\n".join([r"\begin{table}[t]", r"\centering", caption, *lines, r"\end{table}", *notes]) + "\n"
+
+
+def _stacked(name: str) -> str:
+    """A heading in lines as long as the numbers below it."""
+    lines = [escaped(line) for line in textwrap.wrap(name, HEADING, break_long_words=False, break_on_hyphens=False)]
+    return lines[0] if len(lines) == 1 else r"\shortstack[r]{" + r"\\ {}".join(lines) + "}"
+
+
+def _latex_row(texts: Iterable[str]) -> str:
+    """A row must not begin with a bracket: after a line break that would be an option."""
+    row = " & ".join(texts)
+    return f"{'{}' if row.startswith(('[', '*')) else ''}{row} " + r"\\"

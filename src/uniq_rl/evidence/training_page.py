@@ -11,7 +11,7 @@ from uniq_rl import __version__
 from uniq_rl.algorithms import algorithm_named
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import figures
-from uniq_rl.evidence.figures import Curve, RunStory, Story, read_story, thousands
+from uniq_rl.evidence.figures import Curve, RunStory, Story, count, read_story, thousands
 from uniq_rl.evidence.parts import Json, finite, line, listed, opening_runs, section, series, shown, spread
 from uniq_rl.evidence.results import LAST
 from uniq_rl.evidence.tables import Table, Value, named
@@ -111,18 +111,16 @@ def _page(
 
 def sentence(story: Story) -> str:
     sets = sorted({str(run.data["name"]) for run in story.runs})
-    number = len(story.runs)
-    return f"{story.algorithm.upper()} trained on {', '.join(sets)}: {number} run{'s' if number > 1 else ''}."
+    return f"{story.algorithm.upper()} trained on {', '.join(sets)}: {count(len(story.runs), 'run')}."
 
 
 def lead(story: Story) -> str:
     plan = story.plan
     failed = sum(run.diverged is not None for run in story.runs)
-    scored = (
-        f", scored every {thousands(plan['eval_every'])} on {plan['eval_episodes']} episodes" if story.scored else ""
-    )
+    episodes = count(plan["eval_episodes"], "episode")
+    scored = f", scored every {thousands(plan['eval_every'])} on {episodes}" if story.scored else ""
     physics = f" in {plan['physics']} physics" if story.scored else ""
-    ended = f" {failed} of {len(story.runs)} runs diverged." if failed else ""
+    ended = f" {failed} of {count(len(story.runs), 'run')} diverged." if failed else ""
     return f"{plan['steps']:,} updates planned{scored}{physics}.{ended} A dash means that it was not measured."
 
 

@@ -17,22 +17,26 @@ REGENERATED_SETS = tuple(f"{task}-{REGENERATED}" for task in TASKS)
 
 IQL, UNIQ, ONE = "iql", "uniq", "uniq one configuration"
 METHODS = {
+    UNIQ: "UNIQ",
+    IQL: "IQL",
+    ONE: "UNIQ one configuration",
     "bc": "BC",
     "td3_bc": "TD3+BC",
     "cql": "CQL",
-    IQL: "IQL",
     "rebrac": "ReBRAC",
     "sac_n": "SAC-N",
     "edac": "EDAC",
     "dt": "DT",
-    UNIQ: "UNIQ",
-    ONE: "UNIQ one configuration",
 }
-"""Columns of the main table. `uniq` is the paper's preset; "one configuration" calibrates by disagreement."""
+"""Columns of the main table: the comparison that a reader came for, then the others in the paper's order.
+
+`uniq` is the paper's preset; "one configuration" calibrates by disagreement.
+"""
+LEADING = (UNIQ, IQL, ONE)
 CONTROLS = {
     UNIQ: "UNIQ",
-    ONE: "UNIQ one configuration",
     IQL: "IQL (0.7)",
+    ONE: "UNIQ one configuration",
     "iql at 0.63": "IQL at 0.63",
     "iql at 0.66": "IQL at 0.66",
     "uniq fixed tau": "UNIQ, fixed τ = 0.9",
@@ -59,6 +63,21 @@ def label(variant: str) -> str:
         if variant in names:
             return names[variant]
     return variant
+
+
+def in_order(keys: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Variants at budgets, in the one order that every table and chart has.
+
+    UNIQ and IQL first, side by side at each budget, the largest first; then method by method, controls and ablations.
+    """
+    known = list(dict.fromkeys([*METHODS, *CONTROLS, *ABLATIONS]))
+
+    def rank(key: tuple[str, int]) -> tuple[int, int, int, str, int]:
+        variant, steps = key
+        place = known.index(variant) if variant in known else len(known)
+        return (0, -steps, place, "", 0) if variant in LEADING else (1, 0, place, variant, -steps)
+
+    return sorted(keys, key=rank)
 
 
 def on_sets(results: Iterable[RunResult], sets: Sequence[str]) -> list[RunResult]:

@@ -73,6 +73,26 @@
   for (const table of $$("table")) {
     $$("thead button", table).forEach((button, column) => button.addEventListener("click", () => sortBy(table, column)));
   }
+  // A table that is wider than its place says so, and has a shade on the side where it goes on.
+  function showEdges(place) {
+    const beyond = place.scrollWidth - place.clientWidth;
+    const right = place.scrollLeft < beyond - 2;
+    place.classList.toggle("more-right", right);
+    place.classList.toggle("more-left", place.scrollLeft > 2);
+    const hint = place.previousElementSibling;
+    hint.hidden = beyond <= 2;
+    if (hint.hidden) return;
+    const edge = place.getBoundingClientRect().right;
+    const behind = $$("thead th", place).filter((head) => head.getBoundingClientRect().right > edge + 2).length;
+    $("span", hint).textContent = behind ? `${behind} more column${behind === 1 ? "" : "s"} on the right` : "the first columns are on the left";
+    hint.lastChild.textContent = behind ? " →" : " ←";
+  }
+  const edges = new ResizeObserver((entries) => entries.forEach(({ target }) => showEdges(target.closest(".scroll"))));
+  for (const place of $$(".scroll")) {
+    place.addEventListener("scroll", () => showEdges(place), { passive: true });
+    edges.observe(place);
+    edges.observe($("table", place));
+  }
   for (const button of $$("button[data-published]")) {
     button.addEventListener("click", () => {
       const hidden = document.getElementById(button.dataset.published).classList.toggle("measured-only");
@@ -336,7 +356,8 @@
 
   // Horizontal bars from zero with a dot per seed.
   function barChart(host, width, { bars, unit }) {
-    const left = Math.min(206, width * 0.42), right = width - 44, line = 30, top = 8;
+    const longest = Math.max(...bars.map((bar) => bar.label.length));
+    const left = Math.min(8 + 6.2 * longest, width * 0.53), right = width - 44, line = 30, top = 8;
     const height = top + line * bars.length + 24;
     const [low, high] = padded(extent([0, ...bars.flatMap((bar) => [bar.value, ...bar.dots])]), 0.06);
     const x = linear([low, high], [left + 8, right]);
@@ -424,15 +445,16 @@
       picture.append(svg("text", { x: x(Math.log10(value)), y: box.bottom + 15, "text-anchor": "middle" }, short(value)));
     }
     picture.append(svg("text", { x: (box.left + box.right) / 2, y: height - 6, "text-anchor": "middle" }, xLabel), svg("text", { x: 0, y: 10 }, yLabel));
-    const placed = [];
-    const marks = points.map((point) => {
+    // A name goes beside its point, on the first of these places where it covers neither a point nor another name.
+    const dots = points.map((point) => ({ from: x(Math.log10(point.x)) - 6, to: x(Math.log10(point.x)) + 6, at: y(point.y) }));
+    const taken = [...dots];
+    const marks = points.map((point, i) => {
       const cx = x(Math.log10(point.x)), cy = y(point.y), label = point.series.short, wide = 6.2 * label.length;
-      const onRight = cx + 9 + wide <= box.right + 10;
-      let at = cy + 4;
-      const hits = () => placed.some((p) => Math.abs(p.at - at) < 12 && p.from < cx + wide && cx - wide < p.to);
-      for (let tries = 0; hits() && tries < 8; tries++) at += tries % 2 ? 12 * (tries + 1) : -12 * (tries + 1);
-      placed.push({ at, from: cx - wide, to: cx + wide });
-      const group = svg("g", {}, svg("circle", { cx, cy, r: 5, fill: colour(point.series) }), svg("text", { x: onRight ? cx + 9 : cx - 9, y: at, "text-anchor": onRight ? "start" : "end", class: "strong" }, label));
+      const places = [0, -12, 12, -24, 24].flatMap((shift) => [true, false].map((onRight) => ({ onRight, at: cy + shift, from: onRight ? cx + 9 : cx - 9 - wide, to: onRight ? cx + 9 + wide : cx - 9 })));
+      const free = (p) => p.from >= box.left && p.to <= width && taken.every((o) => o === dots[i] || Math.abs(o.at - p.at) >= 11 || o.to < p.from || p.to < o.from);
+      const chosen = places.find(free) || places[cx + 9 + wide > width ? 1 : 0];
+      taken.push(chosen);
+      const group = svg("g", {}, svg("circle", { cx, cy, r: 5, fill: colour(point.series) }), svg("text", { x: chosen.onRight ? cx + 9 : cx - 9, y: chosen.at + 4, "text-anchor": chosen.onRight ? "start" : "end", class: "strong" }, label));
       picture.append(group);
       return { element: group, x: cx, y: cy, title: point.series.label, rows: [[xLabel, short(point.x)], [yLabel, number(point.y)]] };
     });
@@ -496,8 +518,11 @@
     const tall = count > 1 ? 190 : 300;
     const grid = html("div", { class: count > 1 ? "panels" : "panels single" });
     if (views.length > 1) choices(second, view.choose || "Quantity", views.map((v, i) => ({ value: i, name: v.name })), (i) => { view = views[i]; fill(); });
-    const on = toggles(bar, keys, () => drawn.forEach((_, figure) => { if (grid.contains(figure)) redraw(figure); }));
-    const note = html("p", { class: "caption" });
+    const on = toggles(bar, keys, () => {
+      hideEmpty();
+      drawn.forEach((_, figure) => { if (grid.contains(figure)) redraw(figure); });
+    });
+    const note = html("p", { class: "caption" }), absent = html("p", { class: "unmeasured" });
     function fill() {
       note.textContent = view.note || "";
       grid.replaceChildren(...view.panels.map((panel) => {
@@ -505,14 +530,23 @@
         draw(figure_, tall, (host_, width) => lineChart(host_, width, { ...view.options, height: tall, references: panel.references || view.references || [], lines: asLines(panel.lines, on), formatX: view.options.formatX === "plain" ? short : updates }));
         return figure_;
       }));
+      hideEmpty();
     }
-    host.append(...(views.length > 1 ? [second] : []), ...(keys.length > 1 ? [bar] : []), note, grid);
+    // A panel without a line takes no place; a sentence names it.
+    function hideEmpty() {
+      const empty = view.panels.filter((panel, i) => (grid.children[i].hidden = !panel.lines.some((line) => on.has(line.series))));
+      absent.hidden = !empty.length;
+      absent.textContent = empty.length < view.panels.length ? `Nothing of what is switched on was measured on ${empty.map((panel) => panel.title).join(", ")}.` : "No method is switched on.";
+    }
+    const chosen = views.length > 1 && view.choose !== ""; // else another part of the page chooses
+    host.append(...(chosen ? [second] : []), ...(keys.length > 1 ? [bar] : []), note, grid, absent);
     fill();
+    return (i) => { view = views[i]; fill(); };
   }
 
   // Sections
 
-  for (const [section, views] of Object.entries(data.grids)) panelGrid(section, views);
+  const grids = Object.fromEntries(Object.entries(data.grids).map(([section, views]) => [section, panelGrid(section, views)]));
 
   if (data.gap?.length) {
     const host = figure("UNIQ minus IQL", "points of D4RL score");
@@ -531,7 +565,7 @@
       draw(better, 30 + 26 * reading.better.length, (host, width) => intervalChart(host, width, { rows: rows(reading.better), format: "share", reference: 0.5, range: [0, 1] }));
       pair.replaceChildren(middle, better);
     }
-    choices(bar, "Reading", data.statistics.map((reading, i) => ({ value: i, name: reading.name })), fill);
+    choices(bar, "Reading", data.statistics.map((reading, i) => ({ value: i, name: reading.name })), (i) => { fill(i); grids["profile-charts"]?.(i); });
     $("#statistics-charts").append(bar, pair);
     fill(0);
   }
