@@ -1,6 +1,7 @@
 """Updates per second and peak device memory of UNIQ and IQL, alone and many runs in one program.
 
     python benchmarks/throughput.py --methods iql uniq --runs 1 3 9 27 54 --out throughput.json
+    python benchmarks/throughput.py --methods iql --runs 27 --compiler '{"xla_gpu_triton_gemm_any": true}'
 
 Every configuration has a process of its own, so that peak memory is its own. All of them compile at the same time and
 then wait for their turn, so that nothing else runs while one is timed. Sizes are halfcheetah's (17 observations, 6
@@ -60,12 +61,14 @@ def synthetic(rows: int) -> Any:
     )
 
 
-def measure(name: str, runs: int, seconds: float, chunk: int) -> dict[str, Any]:
+def measure(name: str, runs: int, seconds: float, chunk: int, compiler: dict[str, Any]) -> dict[str, Any]:
     """Train for a while, `chunk` updates at a time; diagnoses are included in memory, not in time."""
     import jax
 
+    from uniq_rl.training import cohort as training
     from uniq_rl.training.cohort import Cohort, Run
 
+    training.COMPILER.setdefault(jax.default_backend(), {}).update(compiler)
     algorithm = method(name).budgeted(1_000_000)
     cohort = Cohort([Run(algorithm, synthetic(TRANSITIONS), seed, str(seed)) for seed in range(runs)])
     began = time.perf_counter()
@@ -105,29 +108,33 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 3, 9, 27, 54])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--chunk", type=int, default=1000, help="updates in one call; the training loop's on a GPU")
+    parser.add_argument("--compiler", type=json.loads, default={}, help="XLA options beside the usual, as JSON")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measure(options.methods[0], options.runs[0], options.seconds, options.chunk)))
+        name, runs = options.methods[0], options.runs[0]
+        print(json.dumps(measure(name, runs, options.seconds, options.chunk, options.compiler)))
         return
     configurations = [(name, runs) for name in options.methods for runs in options.runs]
-    rows = together(configurations, options.seconds, options.chunk)
+    rows = together(configurations, options.seconds, options.chunk, options.compiler)
     if options.out:
         from uniq_rl.training.records import commit, hardware, versions
 
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        head = {"commit": commit(), "hardware": hardware(), "versions": versions()}
+        head = {"commit": commit(), "hardware": hardware(), "versions": versions(), "compiler": options.compiler}
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     print(table(rows))
 
 
-def together(configurations: list[tuple[str, int]], seconds: float, chunk: int) -> list[dict[str, Any]]:
+def together(
+    configurations: list[tuple[str, int]], seconds: float, chunk: int, compiler: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Measure all configurations; none starts before the last one has compiled."""
     children = []
     for name, runs in configurations:
         command = [sys.executable, __file__, "--child", "--methods", name, "--runs", str(runs)]
-        command += ["--seconds", str(seconds), "--chunk", str(chunk)]
+        command += ["--seconds", str(seconds), "--chunk", str(chunk), "--compiler", json.dumps(compiler or {})]
         environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / len(configurations):.3f}", **os.environ}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
         children.append(subprocess.Popen(command, **pipes))

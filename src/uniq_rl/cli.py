@@ -38,6 +38,7 @@ from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
+from uniq_rl.evidence.figures import count
 from uniq_rl.evidence.grid import Grid, read_grid
 from uniq_rl.evidence.page import write_report
 from uniq_rl.evidence.quote import write_quotes
@@ -448,7 +449,7 @@ class Terminal(Monitor):
         where = f" into {training.folder}" if training.folder else ""
         return (
             f"{first.algorithm.name} on {first.dataset.name}: {first.dataset.size:,} transitions, "
-            f"{first.dataset.episodes:,} episodes, {self.runs} run(s) of {self.steps:,} updates on "
+            f"{first.dataset.episodes:,} episodes, {count(self.runs, 'run')} of {self.steps:,} updates on "
             f"{jax.devices()[0].device_kind}{where}"
         )
 
@@ -508,15 +509,15 @@ class BenchTerminal(Terminal):
         variants = ", ".join(dict.fromkeys(name for job in self.claim.jobs for name in job.variants))
         sets = ", ".join(dict.fromkeys(f"{job.data.task}-{job.data.kind}" for job in self.claim.jobs))
         return (
-            f"Cohort {self.number} of {self.number + self.claim.left}: {variants} on {sets}; {self.runs} run(s) of "
-            f"{self.steps:,} updates on {jax.devices()[0].device_kind}"
+            f"Cohort {self.number} of {self.number + self.claim.left}: {variants} on {sets}; "
+            f"{count(self.runs, 'run')} of {self.steps:,} updates on {jax.devices()[0].device_kind}"
         )
 
     def evaluated(self, evaluation: Evaluation) -> None:
         scores = evaluation.scores[np.isfinite(evaluation.scores)]
         self.latest = f"mean score {scores.mean():.1f}" if len(scores) else "no score"
         if not self.bar:
-            self.noted(f"step {evaluation.step:,}: {self.latest} of {len(scores)} run(s)")
+            self.noted(f"step {evaluation.step:,}: {self.latest} of {count(len(scores), 'run')}")
 
     def stop_requested(self) -> bool:
         return self.stopping or time.monotonic() >= self.deadline
@@ -551,7 +552,7 @@ def run_cohorts(place: benching.Place, grid: Grid, deadline: float) -> str:
             if claim is None:
                 others = sum(job.recipe.id in busy.recipes for job in grid.jobs)
                 if others:
-                    say(f"Another process is training {others} run(s) of this grid; they are left to it.", "yellow")
+                    say(f"Another process is training {count(others, 'run')} of this grid; left to it.", "yellow")
                 return ""
             training = benching.prepare(claim, place, Loading)
             with BenchTerminal(number, claim, deadline) as monitor:
@@ -560,7 +561,7 @@ def run_cohorts(place: benching.Place, grid: Grid, deadline: float) -> str:
                 return "interrupted" if monitor.stopping else "time is up"
             with err.status("diagnosing the finished runs"):
                 written = benching.finish(claim, place, training)
-            say(f"Cohort {number} is done: {written} result(s) in {place.results}.")
+            say(f"Cohort {number} is done: {count(written, 'result')} in {place.results}.")
             number += 1
     return "time is up"
 

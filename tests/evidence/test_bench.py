@@ -121,7 +121,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> D
 def test_every_run_gets_its_file(uninterrupted: Desk) -> None:
     out: str = uninterrupted.out  # type: ignore[attr-defined]
     assert "0 of 4 runs are there" in out
-    assert "Cohort 1 of 2: uniq on hopper-random; 2 run(s) of 40 updates" in out
+    assert "Cohort 1 of 2: uniq on hopper-random; 2 runs of 40 updates" in out
     assert "Cohort 2 of 2: iql on hopper-random" in out
     assert out.endswith("All 4 runs of tiny are in results.\n")
     results = read_results(uninterrupted.results)
@@ -270,7 +270,7 @@ def test_another_process_is_left_alone(desk: Desk) -> None:
         assert claim is not None
         done = desk.bench("--only", "iql")
     assert done.returncode == 1
-    assert "Another process is training 2 run(s) of this grid; they are left to it." in done.stdout
+    assert "Another process is training 2 runs of this grid; left to it." in done.stdout
     assert done.stdout.endswith("2 of 2 runs of tiny are still missing; the reasons are above.\n")
 
 

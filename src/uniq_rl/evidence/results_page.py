@@ -405,7 +405,9 @@ def calibration_views(columns: Columns) -> list[Json]:
                     continue
                 steps, values = aligned([[(e["step"], e.get(field)) for e in run.calibration] for run in known])
                 if steps:
-                    lines.append(line(key, steps, *spread(values)))
+                    mean, low, high = spread(values)
+                    low, high = (np.clip(low, 0, 1), np.clip(high, 0, 1)) if kind == "percent" else (low, high)
+                    lines.append(line(key, steps, mean, low, high))
                 levels |= {1 - float(run.recipe.config["delta"]) for run in known if "delta" in run.recipe.config}
             if lines:
                 marks = [{"value": level, "label": f"1 − δ = {level:g}"} for level in sorted(levels)]
