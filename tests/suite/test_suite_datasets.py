@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,11 +61,38 @@ def test_rewards_are_those_of_the_simulator(policies: Path) -> None:
     assert np.median(np.abs(residual)) < 0.05
 
 
-def test_threads_change_nothing(policies: Path) -> None:
-    one, two = (datasets.generate("suite/halfcheetah-medium", 1500, 7, threads=threads) for threads in (1, 2))
-    assert one.fingerprint == two.fingerprint
-    np.testing.assert_array_equal(one.infos["action_log_prob"], two.infos["action_log_prob"])
-    assert one.fingerprint != datasets.generate("suite/halfcheetah-medium", 1500, 8).fingerprint
+@pytest.mark.parametrize("name", ["suite/halfcheetah-medium", "suite/hopper-full-replay"])
+def test_threads_change_nothing(policies: Path, name: str) -> None:
+    one, two, many = (datasets.generate(name, 1500, 7, threads=threads) for threads in (1, 2, 7))
+    assert one.fingerprint == two.fingerprint == many.fingerprint
+    np.testing.assert_array_equal(one.infos["action_log_prob"], many.infos["action_log_prob"])
+    assert one.fingerprint != datasets.generate(name, 1500, 8).fingerprint
+
+
+@pytest.mark.parametrize("error", [OSError("no memory"), KeyboardInterrupt()])
+def test_when_one_policy_fails_or_the_user_stops_the_others_play_no_longer(
+    policies: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    ticks = [0]
+
+    def endless(*args: Any) -> None:
+        stream, tick = args[3], args[4]
+        if stream[-1] == 1 and isinstance(error, OSError):
+            raise error
+        while True:
+            tick(0)
+            ticks[0] += 1
+
+    def progress(done: int, size: int) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+
+    monkeypatch.setattr(datasets, "collect", endless)
+    with pytest.raises(type(error)):
+        datasets.generate("suite/hopper-medium-expert", 2000, 0, progress, threads=2)
+    before = ticks[0]
+    time.sleep(0.05)
+    assert ticks[0] == before
 
 
 def test_makers_at_the_same_time_with_other_threads(policies: Path) -> None:

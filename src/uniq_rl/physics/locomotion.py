@@ -110,7 +110,7 @@ class Lockstep:
         self.obs_dim = self._nq - 1 + self._nv
         self.action_dim: int = self._model.nu
 
-        threads = min(threads or _usable_cores(), count)
+        threads = min(threads or usable_cores(), count)
         self._data = [mujoco.MjData(self._model) for _ in range(threads)]
         self._pool = Rollout(nthread=threads if threads > 1 else 0)  # 0: on the calling thread
         self._initial_qpos: Array = self._data[0].qpos.copy()
@@ -244,7 +244,7 @@ def _facts(task: str) -> _Task:
     return _TASKS[task]
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
     """Cores this process may run on, which in a container are often fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -5,19 +5,21 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 from uniq_rl.data import Dataset, load_npz, save_npz
 from uniq_rl.errors import UniqError
-from uniq_rl.physics.locomotion import TASKS
+from uniq_rl.physics.locomotion import TASKS, usable_cores
 from uniq_rl.physics.scores import score
 from uniq_rl.storage import disk_errors, write_atomically
 from uniq_rl.suite import behaviour
 from uniq_rl.suite.behaviour import Behaviour
-from uniq_rl.suite.generate import collect
+from uniq_rl.suite.generate import Columns, collect
 
 SUITE_VERSION = 1
 """Raised when the same name, size and seed would give other data."""
@@ -26,6 +28,8 @@ PHYSICS = "d4rl"
 PREFIX = "suite/"
 KINDS = ("random", "medium", "expert", "medium-expert", "medium-replay", "full-replay")
 MIN_SIZE = 1000
+TICK = 0.1
+"""Seconds between two reports of progress."""
 
 Progress = Callable[[int, int], None]
 Segments = list[tuple[int, int]]
@@ -101,22 +105,45 @@ def card_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def generate(name: str, size: int, seed: int, progress: Progress | None = None, threads: int | None = None) -> Dataset:
-    """Make the data, whatever the cache holds. The number of threads changes the time alone."""
+    """Make the data, whatever the cache holds. The number of threads changes the time alone.
+
+    Policies play side by side: each has a stream of random numbers of its own, and what few environments it has would
+    not keep all cores busy.
+    """
     task, kind = _parsed(name)
     policies = behaviour.load()
     if task not in policies:
         raise UniqError(f"The installed behaviour policies do not know {task}; train and choose them for all tasks.")
-    parts, done = [], 0
     identity = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-    for number, (policy, rows) in enumerate(segments(policies[task], kind, size)):
+    planned = segments(policies[task], kind, size)
+    cores = threads or usable_cores()
+    workers = min(len(planned), cores)
+    filled = [0] * len(planned)
+    given_up = Event()
 
-        def tick(filled: int, before: int = done) -> None:
-            if progress is not None:
-                progress(before + filled, size)
+    def play(number: int) -> Columns:
+        def tick(rows: int) -> None:
+            if given_up.is_set():
+                raise CancelledError
+            filled[number] = rows
 
+        policy, rows = planned[number]
         stream = (SUITE_VERSION, seed, identity, number)
-        parts.append(collect(task, policies[task].policies[policy], rows, stream, tick, threads))
-        done += rows
+        return collect(task, policies[task].policies[policy], rows, stream, tick, cores // workers)
+
+    with ThreadPoolExecutor(workers) as pool:
+        playing = [pool.submit(play, number) for number in range(len(planned))]
+        try:
+            waiting = set(playing)
+            while waiting:
+                done, waiting = wait(waiting, TICK, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()  # raises what failed in it
+                if progress is not None:
+                    progress(sum(filled), size)
+        finally:
+            given_up.set()  # when one failed, or Ctrl-C came, the others need not play on
+    parts = [future.result() for future in playing]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     infos = {"action_log_prob": columns.pop("action_log_prob")}
     return Dataset(name=name, task=task, infos=infos, **columns)
