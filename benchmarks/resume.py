@@ -20,7 +20,7 @@ DATA, SIZE = "suite/hopper-medium-replay", 50_000
 def train(name: str, steps: int, out: Path, part: str) -> None:
     import uniq_rl as ur
     from throughput import method
-    from uniq_rl.cli import enable_compilation_cache
+    from uniq_rl.cli import start_jax
 
     class Half(ur.Monitor):
         step = 0
@@ -31,7 +31,7 @@ def train(name: str, steps: int, out: Path, part: str) -> None:
         def stop_requested(self) -> bool:
             return part == "half" and self.step > steps // 2
 
-    enable_compilation_cache()
+    start_jax()
     if part == "rest":
         result = ur.resume(out)
     else:

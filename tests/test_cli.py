@@ -637,3 +637,14 @@ def test_data_without_a_task_trains_without_scores_and_says_so(place: Place) -> 
     assert "out[/x]" in done.out
     assert (place.folder / "out[/x]" / "episodes.jsonl").read_bytes() == b""
     assert ur.load_policy(place.folder / "out[/x]" / "policy-0.safetensors")(columns()["obs"]).shape == (60, 2)
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    done = command(
+        "train", "suite/hopper-random", "--size", "1000", "--out", "out", folder=tmp_path, JAX_PLATFORMS="gpux"
+    )
+    assert done.code == 2
+    assert done.err.startswith("uniq-rl: JAX finds no device with JAX_PLATFORMS=gpux (")
+    assert "unset JAX_PLATFORMS to train on the CPU" in done.err.replace("\n", " ")
+    assert "Traceback" not in done.err + done.out
+    assert list(tmp_path.iterdir()) == []

@@ -272,7 +272,7 @@ def dispatch(arguments: list[str]) -> int:
 
 
 def train(arguments: list[str]) -> int:
-    enable_compilation_cache()
+    start_jax()
     if not arguments:
         return demo(api.Demo())
     options, algorithm = parse_train(arguments)
@@ -531,7 +531,7 @@ def bench(arguments: list[str]) -> int:
     print_standing(grid, benching.standing(place, grid.jobs))
     if options.dry_run:
         return 0
-    enable_compilation_cache()
+    start_jax()
     deadline = time.monotonic() + (float("inf") if options.minutes is None else 60 * options.minutes)
     stopped = run_cohorts(place, grid, deadline)
     benching.adopt(place, grid.jobs)
@@ -556,7 +556,7 @@ def run_cohorts(place: benching.Place, grid: Grid, deadline: float) -> str:
                 return ""
             training = benching.prepare(claim, place, Loading)
             with BenchTerminal(number, claim, deadline) as monitor:
-                result = training.run(monitor)
+                result = benching.run(claim, training, monitor)
             if not result.finished:
                 return "interrupted" if monitor.stopping else "time is up"
             with err.status("diagnosing the finished runs"):
@@ -611,7 +611,7 @@ def report(training: Training, result: Result) -> None:
 
 
 def evaluate(arguments: list[str]) -> int:
-    enable_compilation_cache()
+    start_jax()
     options = tyro.cli(Evaluate, prog="uniq-rl evaluate", args=arguments)
     if options.episodes < 1:
         raise UniqError(f"episodes is {options.episodes}, but it must be at least 1.")
@@ -776,14 +776,23 @@ def brief(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def enable_compilation_cache() -> None:
-    """Programs compiled once are kept for the next start, unless JAX was told where to keep them already."""
+def start_jax() -> None:
+    """Find a device. Programs compiled once are kept, unless JAX was told where to keep them already."""
     # An entry cut short by a kill, or a full disk, costs the time of a compilation and nothing else.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(home, "uniq-rl", "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # JAX's own check of a backend that was asked for is an assertion
+        asked = os.environ.get("JAX_PLATFORMS")
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UniqError(
+            f"JAX finds no device{f' with JAX_PLATFORMS={asked}' if asked else ''}{f' ({reason})' if reason else ''}; "
+            "unset JAX_PLATFORMS to train on the CPU, or install the extra cuda12 or cuda13 for an NVIDIA GPU."
+        ) from None
 
 
 COMMANDS: dict[tuple[str, ...], Callable[[list[str]], int]] = {

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from evidence.tiny import TINY
@@ -21,6 +22,7 @@ from uniq_rl.evidence import bench
 from uniq_rl.evidence.bench import Busy, Place, claimed, finish, prepare, standing
 from uniq_rl.evidence.grid import Grid, read_grid
 from uniq_rl.evidence.results import path_of, read_results
+from uniq_rl.training.cohort import Cohort, Progress
 from uniq_rl.training.loop import Monitor
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -312,6 +314,25 @@ def test_a_run_that_diverges_has_a_result(desk: Desk, capsys: pytest.CaptureFixt
     assert result.diverged
     assert [line["score"] for line in result.evaluations] == [None, None]
     assert (result.last, result.best) == (0, 0)
+
+
+def test_a_cohort_too_large_for_the_device_makes_room_for_smaller_ones(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Cohort.advance
+
+    def small(self: Cohort, progress: Progress, count: int) -> Progress:
+        if len(self.runs) > 1:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return advance(self, progress, count)
+
+    monkeypatch.setattr(Cohort, "advance", small)
+    code, _, err = call(desk, capsys, "--only", "iql")
+    assert code == 2
+    assert "train fewer runs together" in err
+    assert desk.begun() == []
+    code, out, _ = call(desk, capsys, "--only", "iql", "--cohort", "1")
+    assert code == 0, out
 
 
 def test_dry_run_writes_nothing(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import uniq_rl as ur
+from uniq_rl.errors import UniqError
 from uniq_rl.training import loop
+from uniq_rl.training.cohort import Cohort, Progress
 
 METHOD = ur.UNIQ(hidden=(64, 64), batch_size=16, recalibrate_every=20)
 RUNS = ("a", "b", "c", "d")
@@ -323,3 +325,52 @@ def test_a_stop_at_any_chunk_resumes_to_the_same_end(data: ur.Dataset, diverged:
     assert {name: (out / name).read_bytes() for name in names} == {
         name: (diverged.out / name).read_bytes() for name in names
     }
+
+
+class TooSmall:
+    """A device whose memory is full from a step on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, message: str) -> None:
+        advance = Cohort.advance
+
+        def failing(self: Cohort, progress: Progress, count: int) -> Progress:
+            if int(progress.step) >= step:
+                raise jax.errors.JaxRuntimeError(message)
+            return advance(self, progress, count)
+
+        monkeypatch.setattr(Cohort, "advance", failing)
+
+
+@pytest.mark.parametrize(
+    "message", ["RESOURCE_EXHAUSTED: Out of memory while trying\nmore", "INTERNAL: Out of memory allocating 9 bytes."]
+)
+def test_too_little_memory_is_one_sentence_and_no_empty_folder(
+    message: str, data: ur.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TooSmall(monkeypatch, 0, message)
+    with pytest.raises(
+        UniqError, match=r"^The device has too little memory .*ut of memory[^.]*; train fewer runs[^\n]*$"
+    ):
+        ur.train_runs(cohort(data, RUNS, 1e3), PLAN, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_saved_before_memory_ran_out_is_kept(
+    data: ur.Dataset, diverged: ur.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert diverged.out
+    with monkeypatch.context() as small:
+        TooSmall(small, 30, "RESOURCE_EXHAUSTED: Out of memory")
+        with pytest.raises(UniqError, match="too little memory"):
+            ur.train_runs(cohort(data, RUNS, 1e3), PLAN, tmp_path / "out")
+    assert ur.resume(tmp_path / "out", data).finished
+    for name in ("records.jsonl", "episodes.jsonl"):
+        assert (tmp_path / "out" / name).read_bytes() == (diverged.out / name).read_bytes()
+
+
+def test_other_errors_of_the_device_are_not_explained_away(
+    data: ur.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TooSmall(monkeypatch, 0, "INTERNAL: an illegal instruction was encountered")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="illegal instruction"):
+        ur.train_runs(cohort(data, RUNS, 1e3), PLAN)

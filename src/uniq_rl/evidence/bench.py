@@ -38,7 +38,7 @@ from uniq_rl.storage import disk_errors, only_process_in
 from uniq_rl.suite.datasets import Progress
 from uniq_rl.training import loop
 from uniq_rl.training.cohort import Run
-from uniq_rl.training.loop import Training
+from uniq_rl.training.loop import Monitor, Result, Training
 from uniq_rl.training.records import read_json, read_lines, write_json
 
 WORK = ".work"
@@ -259,6 +259,16 @@ def prepare(claim: Claim, place: Place, loading: Loading) -> Training:
         return loop.begin(runs, claim.jobs[0].plan, claim.training, [job.recipe.data for job in claim.jobs])
     except UniqError:  # what cannot begin leaves nothing behind
         shutil.rmtree(claim.folder, ignore_errors=True)
+        raise
+
+
+def run(claim: Claim, training: Training, monitor: Monitor) -> Result:
+    """Train it. A cohort that the device is too small for leaves nothing behind, so that smaller ones can follow."""
+    try:
+        return training.run(monitor)
+    except UniqError:
+        if not claim.training.exists():
+            shutil.rmtree(claim.folder, ignore_errors=True)
         raise
 
 

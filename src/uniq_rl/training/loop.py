@@ -129,6 +129,23 @@ class Result:
     out: Path | None = None
 
 
+@contextlib.contextmanager
+def enough_memory(folder: Path | None = None) -> Iterator[None]:
+    """One sentence when the device has too little memory; a folder with nothing in it to resume is then not kept."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        if "RESOURCE_EXHAUSTED" not in reason and "out of memory" not in reason.lower():
+            raise
+        if folder and checkpoint.position(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise UniqError(
+            f"The device has too little memory for this training ({reason.rstrip('.')}); train fewer runs together, or "
+            "with a smaller batch or smaller networks."
+        ) from None
+
+
 class Training:
     """A cohort on its way through a plan, with or without a folder."""
 
@@ -194,7 +211,7 @@ class Training:
 
     def run(self, monitor: Monitor) -> Result:
         """Go on from wherever the folder stands, to the end or until the monitor asks to stop."""
-        with only_process_in(self.folder):
+        with only_process_in(self.folder), enough_memory(self.folder):
             return self._run(monitor)
 
     def _run(self, monitor: Monitor) -> Result:
@@ -394,7 +411,8 @@ def begin(runs: Sequence[Run], plan: Plan, out: str | Path | None = None, origin
     folder = Path(out) if out is not None else None
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UniqError(f"{folder} exists already; resume it with --resume {folder}, or choose another --out.")
-    training = Training(runs, plan, folder, origins)
+    with enough_memory():
+        training = Training(runs, plan, folder, origins)
     if folder:
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
@@ -434,7 +452,8 @@ def resume(out: str | Path, load: Callable[[Origin, str | None], Dataset]) -> Tr
             )
             for run in description["runs"]
         ]
-        return Training(runs, plan, folder, [run["data"]["origin"] for run in description["runs"]])
+        with enough_memory():
+            return Training(runs, plan, folder, [run["data"]["origin"] for run in description["runs"]])
     except (KeyError, TypeError) as error:
         raise UniqError(f"{folder}/run.json is damaged ({error!r}).") from None
 
