@@ -38,11 +38,11 @@ from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
-from uniq_rl.evidence.figures import count
 from uniq_rl.evidence.grid import Grid, read_grid
 from uniq_rl.evidence.page import write_report
 from uniq_rl.evidence.quote import write_quotes
 from uniq_rl.evidence.sets import D4RL_VARIABLE
+from uniq_rl.evidence.wording import count
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.suite import regenerate as regeneration
 from uniq_rl.training.evaluation import Evaluation

@@ -11,7 +11,6 @@ import pytest
 from evidence.made_up import costs, made_up, made_up_table
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
-from uniq_rl.evidence.figures import count
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.statistics import interquartile_mean, probability_of_improvement
 from uniq_rl.evidence.tables import (
@@ -30,6 +29,7 @@ from uniq_rl.evidence.tables import (
     to_text,
 )
 from uniq_rl.evidence.variants import ABLATIONS, METHODS, REGENERATED, SETS, command, in_order
+from uniq_rl.evidence.wording import count
 
 
 def found(table: Table, row: str, column: str) -> Value:

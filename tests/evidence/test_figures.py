@@ -11,6 +11,7 @@ import pytest
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import figures
 from uniq_rl.evidence.figures import Activity, Histogram, activity, draw_run, read_story, rebinned, verdict
+from uniq_rl.evidence.wording import percent
 
 STEPS = range(100, 1001, 100)
 UNIQ: dict[str, Any] = {"delta": 0.1, "kappa": 0.5, "tau_min": 0.5, "tau_max": 0.9, "calibrate": "bellman"}
@@ -216,7 +217,7 @@ def test_verdict_leaves_out_runs_that_diverged(tmp_path: Path) -> None:
     [(0, "0 %"), (1, "100 %"), (0.0004, "0.04 %"), (0.004, "0.4 %"), (0.04, "4 %"), (0.403, "40 %"), (0.996, "99.6 %")],
 )
 def test_percent(share: float, text: str) -> None:
-    assert figures.percent(share) == text
+    assert percent(share) == text
 
 
 def test_rebinning_keeps_every_state() -> None:

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uniq_rl.evidence.figures import HARDLY, NEAR, count, percent
+from uniq_rl.evidence.figures import HARDLY, NEAR
 from uniq_rl.evidence.mechanism import (
     error_correlation,
     last_of,
@@ -56,6 +56,7 @@ from uniq_rl.evidence.statistics import (
 )
 from uniq_rl.evidence.tables import budget, cost_row, read_costs, relative
 from uniq_rl.evidence.variants import IQL, METHODS, ONE, SETS, UNIQ, label, on_sets
+from uniq_rl.evidence.wording import count, percent, signed
 
 Judgement = Literal["holds", "does not hold", "not shown", "not tested"]
 
@@ -188,10 +189,6 @@ def _untested(claim: str, figure: str, *variants: str) -> Verdict:
 
 def _named(variant: str) -> str:
     return METHODS.get(variant) or f"'{label(variant)}'"
-
-
-def signed(number: float, spec: str = "+.1f") -> str:
-    return format(number, spec).replace("-", "−")
 
 
 def _shown(interval: Interval, spec: str = "+.1f") -> str:

@@ -14,7 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from uniq_rl.data.checks import Array
 from uniq_rl.data.dataset import Dataset
-from uniq_rl.evidence.figures import FAINT, HALO, INK, PALETTE, QUIET, STYLE, _figure, percent, png
+from uniq_rl.evidence.figures import FAINT, HALO, INK, PALETTE, QUIET, STYLE, _figure, png
+from uniq_rl.evidence.wording import percent
 from uniq_rl.physics.scores import REFERENCE, score
 from uniq_rl.storage import write_atomically
 

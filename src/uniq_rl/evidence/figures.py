@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from uniq_rl.errors import UniqError
+from uniq_rl.evidence.wording import count, percent, thousands
 from uniq_rl.physics.locomotion import TASKS
 from uniq_rl.storage import write_atomically
 from uniq_rl.training.records import read_json, read_lines
@@ -296,15 +297,6 @@ def verdict(found: Activity | None) -> str:
     else:
         judgement = "the mechanism is at work on most states"
     return f"{above}; {near}, mean τ {found.mean_tau:.2f}: {judgement}."
-
-
-def percent(share: float) -> str:
-    """A share with as many digits as it needs to differ from none and all: 0.04 %, 0.4 %, 4 %, 99.6 %."""
-    value = 100 * share
-    distance = min(value, 100 - value)
-    if distance < 5e-3:
-        return f"{round(value)} %"
-    return f"{value:.{2 if distance < 0.095 else 1 if distance < 9.95 else 0}f} %".replace(".0 %", " %")
 
 
 # Pictures
@@ -612,19 +604,6 @@ def _label_updates(axes: Axes, story: Story, ticks: int) -> None:
     axes.set_xlim(0, story.plan["steps"])
     axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: thousands(step)))
-
-
-def count(number: int, noun: str) -> str:
-    """1 run, 2 runs."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def thousands(value: float) -> str:
-    """1500 as 1.5k, 2000000 as 2M."""
-    for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if size <= value < 1e9:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
 
 
 def _percentages(axes: Axes, ticks: int = 5) -> None:

@@ -25,9 +25,7 @@ from uniq_rl.evidence.figures import (
     _log_if_wide,
     _percentages,
     _say,
-    percent,
     png,
-    thousands,
 )
 from uniq_rl.evidence.figures import Curve as Series
 from uniq_rl.evidence.mechanism import error_correlation, error_curve, mapped, promised
@@ -45,6 +43,7 @@ from uniq_rl.evidence.statistics import (
 )
 from uniq_rl.evidence.tables import COST_NAMES, budget, configurations, ordered_columns, read_costs, relative
 from uniq_rl.evidence.variants import IQL, METHODS, ONE, SETS, TASKS, UNIQ, label, on_sets
+from uniq_rl.evidence.wording import percent, thousands
 from uniq_rl.storage import write_atomically
 
 COLOURS = {

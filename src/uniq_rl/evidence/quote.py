@@ -21,10 +21,9 @@ import numpy as np
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import tables
 from uniq_rl.evidence.results import RunResult, read_results
-from uniq_rl.evidence.results_page import ordered_sets
 from uniq_rl.evidence.statistics import by_set
 from uniq_rl.evidence.tables import COST_NAMES
-from uniq_rl.evidence.variants import label
+from uniq_rl.evidence.variants import label, ordered_sets
 from uniq_rl.storage import write_atomically
 
 BLOCK = re.compile(
@@ -67,15 +66,10 @@ def quoted(text: str, results: Sequence[RunResult], costs: Mapping[str, Any]) ->
         kind, names = block["kind"], [name.strip() for name in block["names"].split(",")]
         if kind not in KINDS:
             raise UniqError(f"there is no table {kind!r} to quote, only {', '.join(KINDS)}.")
-        return block[1] + markdown(KINDS[kind](names, results, costs)) + block[4]
+        columns, *rows = KINDS[kind](names, results, costs)
+        return f"{block[1]}{tables.markdown_rows(columns, rows)}\n{block[4]}"
 
     return BLOCK.sub(table, text)
-
-
-def markdown(rows: Rows) -> str:
-    header, *body = rows
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 # What can be quoted

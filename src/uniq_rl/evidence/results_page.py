@@ -1,7 +1,8 @@
 """The page of a results folder: verdicts, tables, curves, statistics, calibration, maps, cost, and every run."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from uniq_rl import __version__
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import claims, published, statistics, tables, variants
-from uniq_rl.evidence.figures import count, thousands
 from uniq_rl.evidence.mechanism import error_correlation, error_curve, last_of, mapped, mean_tau
 from uniq_rl.evidence.parts import (
     Json,
@@ -38,7 +38,10 @@ from uniq_rl.evidence.variants import (
     command,
     label,
     on_sets,
+    ordered_sets,
+    place_of,
 )
+from uniq_rl.evidence.wording import count, signed, thousands
 
 SHORT = {ONE: "UNIQ one conf."}
 PLACES = {
@@ -356,11 +359,6 @@ def all_series(columns: Columns) -> list[Json]:
     return found
 
 
-def ordered_sets(names: Iterable[str]) -> list[str]:
-    known = [*SETS, *REGENERATED_SETS]
-    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
-
-
 def by_panel(columns: Columns) -> dict[str, dict[str, list[RunResult]]]:
     """Set, then series, then its seeds."""
     panels: dict[str, dict[str, list[RunResult]]] = {}
@@ -530,17 +528,12 @@ def diagnosed(
 def map_points(columns: Columns) -> list[Json]:
     """One map for each series and set: that of the lowest seed."""
     maps = []
-    for (key, name), runs in sorted(diagnosed(columns, mapped).items(), key=lambda item: ordered_sets_rank(item[0][1])):
+    for (key, name), runs in sorted(diagnosed(columns, mapped).items(), key=lambda item: place_of(item[0][1])):
         run = min(runs, key=lambda run: run.recipe.seed)
         points = {axis: finite(values, 4) for axis, values in mapped(run).items()}
         axes = [str(text) for text in run.diagnosis["map"].get("axes", [])]
         maps.append({"series": key_of(*key), "set": name, "seed": run.recipe.seed, "axes": axes, **points})
     return maps
-
-
-def ordered_sets_rank(name: str) -> tuple[int, str]:
-    known = [*SETS, *REGENERATED_SETS]
-    return (known.index(name) if name in known else len(known), name)
 
 
 def error_panels(columns: Columns) -> list[Json]:
@@ -578,13 +571,8 @@ def correlation(runs: Sequence[RunResult]) -> Value:
     if not known:
         return missing()
     mean = float(np.mean(list(known.values())))
-    note = ", ".join(f"seed {seed}: {signed(number)}" for seed, number in sorted(known.items()))
-    return Value(signed(mean), mean, note, command=command(runs[0]))
-
-
-def signed(value: float) -> str:
-    """Two digits; what rounds to nothing has no sign."""
-    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+    note = ", ".join(f"seed {seed}: {signed(number, '.2f')}" for seed, number in sorted(known.items()))
+    return Value(signed(mean, ".2f"), mean, note, command=command(runs[0]))
 
 
 def cost_points(suite: Columns) -> tuple[list[Json], str]:
@@ -623,7 +611,7 @@ def set_table(results: Sequence[RunResult]) -> Table:
     for run in distinct(results):
         groups[run.set, str(run.recipe.data.get("name")), run.recipe.physics].append(run)
     rows = []
-    for (name, source, physics), runs in sorted(groups.items(), key=lambda item: ordered_sets_rank(item[0][0])):
+    for (name, source, physics), runs in sorted(groups.items(), key=lambda item: place_of(item[0][0])):
         prints = sorted({str(run.data.get("fingerprint", "unknown"))[:12] for run in runs})
         sizes, episodes = (
             sorted({int(run.data[field]) for run in runs if run.data.get(field) is not None})
@@ -673,7 +661,7 @@ def run_table(results: Sequence[RunResult]) -> Table:
                 measured(last_of(run, "q_hat"), lambda value: f"{value:.3g}"),
                 measured(last_of(run, "coverage"), lambda value: f"{100 * value:.1f} %"),
                 measured(mean_tau(run), lambda value: f"{value:.3f}"),
-                measured(error_correlation(run), signed),
+                measured(error_correlation(run), partial(signed, spec=".2f")),
             ]
         )
     heads = ["variant", "set", "seed", "updates", *(READING_NAMES[reading] for reading in READINGS), "ended"]

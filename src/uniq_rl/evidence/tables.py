@@ -18,7 +18,6 @@ import numpy as np
 
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import published
-from uniq_rl.evidence.figures import count, percent, thousands
 from uniq_rl.evidence.mechanism import mean_tau, share_above
 from uniq_rl.evidence.results import RunResult
 from uniq_rl.evidence.statistics import (
@@ -48,6 +47,7 @@ from uniq_rl.evidence.variants import (
     in_order,
     on_sets,
 )
+from uniq_rl.evidence.wording import count, percent, thousands
 
 MEASURED = "measured"
 COSTS = Path("benchmarks") / "results" / "methods-h200.json"
@@ -162,18 +162,13 @@ def cost_table(results: Sequence[RunResult], costs: Mapping[str, Any] | None = N
 def ablation_table(results: Sequence[RunResult]) -> Table:
     """Table 3: what each part of UNIQ is worth."""
     found = ordered_columns(on_sets(results, ABLATION_SETS), ABLATIONS)
-    rows = []
-    for variant, name in ABLATIONS.items():
-        budgets = [steps for other, steps in found if other == variant]
-        if not budgets:
-            rows.append([named(name), *(missing() for _ in range(len(ABLATION_SETS) + 3))])
-        for steps in budgets:
-            runs = found[variant, steps]
-            full = found.get((UNIQ, steps), [])
-            scores = [score_value(on_sets(runs, [name])) for name in ABLATION_SETS]
-            mean = _average_value(runs, "last", average(runs), len(ABLATION_SETS))
-            gap = missing() if variant == UNIQ else _minus_full(runs, full)
-            rows.append([named(name), Value(budget(steps), steps), *scores, mean, gap])
+
+    def cells(variant: str, steps: int) -> list[Value]:
+        runs, full = found[variant, steps], found.get((UNIQ, steps), [])
+        scores = [score_value(on_sets(runs, [name])) for name in ABLATION_SETS]
+        mean = _average_value(runs, "last", average(runs), len(ABLATION_SETS))
+        return [*scores, mean, missing() if variant == UNIQ else _minus_full(runs, full)]
+
     caption = (
         "D4RL normalised score of the last evaluation, mean ± sample standard deviation over seeds. The last column is "
         "the average minus that of full UNIQ at the same budget over the sets both have, with its 95 % bootstrap "
@@ -181,26 +176,22 @@ def ablation_table(results: Sequence[RunResult]) -> Table:
         "τ_max = 0.9 on the others; N_v = 3, reading = effective. † some seeds diverged and count as 0."
     )
     head = ["variant", "updates", *ABLATION_SETS, "average", "minus full UNIQ [95 %]"]
-    return Table("Table 3: ablations", caption, head, rows)
+    return Table("Table 3: ablations", caption, head, variant_rows(found, ABLATIONS, len(head), cells))
 
 
 def controls_table(results: Sequence[RunResult]) -> Table:
     """UNIQ beside what it nearly is when its mechanism does not switch on."""
     found = ordered_columns(on_sets(results, SETS), CONTROLS)
-    rows = []
-    for variant, name in CONTROLS.items():
-        budgets = [steps for other, steps in found if other == variant]
-        if not budgets:
-            rows.append([named(name), *(missing() for _ in range(9))])
-        for steps in budgets:
-            runs, ours = found[variant, steps], found.get((UNIQ, steps), [])
-            readings = [_average_value(runs, READING_NAMES[reading], average(runs, reading)) for reading in READINGS]
-            itself = variant == UNIQ
-            gap = missing() if itself else interval_value(gain(ours, runs), runs, sign=True)
-            better = missing() if itself else interval_value(probability_of_improvement(ours, runs), runs, digits=2)
-            sets = len(by_set(runs))
-            front = [named(name), Value(budget(steps), steps), Value(str(sets), sets)]
-            rows.append([*front, *readings, gap, better, _share_above(runs), _mean_tau(runs)])
+
+    def cells(variant: str, steps: int) -> list[Value]:
+        runs, ours = found[variant, steps], found.get((UNIQ, steps), [])
+        readings = [_average_value(runs, READING_NAMES[reading], average(runs, reading)) for reading in READINGS]
+        itself = variant == UNIQ
+        gap = missing() if itself else interval_value(gain(ours, runs), runs, sign=True)
+        better = missing() if itself else interval_value(probability_of_improvement(ours, runs), runs, digits=2)
+        sets = len(by_set(runs))
+        return [Value(str(sets), sets), *readings, gap, better, _share_above(runs), _mean_tau(runs)]
+
     caption = (
         "Averages over the nine sets of the suite (or as many as the third column says). 'UNIQ minus this' and P(UNIQ "
         "better) compare equal budgets over the sets both have, last evaluation, with 95 % bootstrap intervals. With "
@@ -209,7 +200,7 @@ def controls_table(results: Sequence[RunResult]) -> Table:
     )
     head = ["variant", "updates", "sets", *(f"average, {READING_NAMES[reading]}" for reading in READINGS)]
     head += ["UNIQ minus this [95 %]", "P(UNIQ better) [95 %]", "states with u > 1", "mean τ(s)"]
-    return Table("Controls: is it the mechanism?", caption, head, rows)
+    return Table("Controls: is it the mechanism?", caption, head, variant_rows(found, CONTROLS, len(head), cells))
 
 
 def regenerated_table(results: Sequence[RunResult]) -> Table:
@@ -243,6 +234,21 @@ def ordered_columns(
     """The runs of each of the variants at each budget."""
     found = columns(run for run in results if run.variant in variants)
     return {key: found[key] for key in in_order(found)}
+
+
+def variant_rows(
+    found: Mapping[tuple[str, int], Sequence[RunResult]],
+    names: Mapping[str, str],
+    width: int,
+    cells: Callable[[str, int], list[Value]],
+) -> list[list[Value]]:
+    """A row for each variant at each budget, or one that says that it was not run."""
+    rows = []
+    for variant, name in names.items():
+        budgets = [steps for other, steps in found if other == variant]
+        rows += [[named(name), Value(budget(steps), steps), *cells(variant, steps)] for steps in budgets]
+        rows += [] if budgets else [[named(name), *(missing() for _ in range(width - 1))]]
+    return rows
 
 
 def budget(steps: int) -> str:
@@ -466,13 +472,18 @@ def to_text(table: Table, width: int = 120) -> str:
     return "\n\n".join([*parts, table.caption]) + "\n"
 
 
-def to_markdown(table: Table) -> str:
-    def line(texts: Iterable[str]) -> str:
+def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts: the first column left, the others right."""
+
+    def line(texts: Sequence[str]) -> str:
         return f"| {' | '.join(' '.join(text.split()).replace('|', chr(92) + '|') for text in texts)} |"
 
-    rows = [line(table.columns), line(["---", *["---:"] * (len(table.columns) - 1)])]
-    rows += [line(value.text for value in row) for row in table.rows]
-    parts = [f"### {table.title}", "\n".join(rows), table.caption]
+    return "\n".join(map(line, [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]))
+
+
+def to_markdown(table: Table) -> str:
+    rows = markdown_rows(table.columns, [[value.text for value in row] for row in table.rows])
+    parts = [f"### {table.title}", rows, table.caption]
     parts += ["\n".join(f"- {name}: {source}" for name, source in sources(table).items())] * bool(sources(table))
     if commands(table):
         parts.append("\n".join(["Made by:", "", *(f"- `{text}`" for text in commands(table))]))

@@ -11,10 +11,11 @@ from uniq_rl import __version__
 from uniq_rl.algorithms import algorithm_named
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import figures
-from uniq_rl.evidence.figures import Curve, RunStory, Story, count, read_story, thousands
+from uniq_rl.evidence.figures import Curve, RunStory, Story, read_story
 from uniq_rl.evidence.parts import Json, finite, line, listed, opening_runs, section, series, shown, spread
 from uniq_rl.evidence.results import LAST
 from uniq_rl.evidence.tables import Table, Value, named
+from uniq_rl.evidence.wording import count, thousands
 from uniq_rl.policy import config_of
 from uniq_rl.training.records import read_json, read_lines
 

@@ -80,6 +80,16 @@ def in_order(keys: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     return sorted(keys, key=rank)
 
 
+def place_of(name: str) -> tuple[int, str]:
+    """Where a set stands among others: first the paper's, then the regenerated ones, then the rest by name."""
+    known = (*SETS, *REGENERATED_SETS)
+    return (known.index(name) if name in known else len(known), name)
+
+
+def ordered_sets(names: Iterable[str]) -> list[str]:
+    return sorted(set(names), key=place_of)
+
+
 def on_sets(results: Iterable[RunResult], sets: Sequence[str]) -> list[RunResult]:
     return [run for run in results if run.set in sets]
 
