@@ -124,3 +124,15 @@ def test_ten_percent_cloning_sees_the_best_episodes_only() -> None:
     log |= {"action": np.where(good, 0.5, -0.5)[:, None], "reward": good.astype(float)}
     result = ur.train(ur.BC(hidden=(8,), learning_rate=0.05, top_fraction=0.1), log, steps=200)
     np.testing.assert_allclose(result.policies[0](log["obs"][:5]), 0.5, atol=0.05)
+
+
+def test_without_outer_levels_there_is_no_spread_and_all_else_is_drawn(tmp_path: Path) -> None:
+    method = ur.UNIQ(hidden=(8, 8), batch_size=16, outer_levels=False, recalibrate_every=20)
+    data = {**logged(), "action": logged()["action"] / 20 - 1}
+    result = ur.train(method, data, out=tmp_path / "out", **TINY)
+    recorded = [line["distributions"] for line in result.records if "distributions" in line]
+    assert {tuple(found) for found in recorded} == {("sigma", "u", "tau")}
+    known = ur.load_policy(tmp_path / "out" / "policy-0.safetensors").uncertainty(data["obs"][:3])
+    assert known.delta is None
+    assert known.sigma.shape == (3,)
+    assert (tmp_path / "out" / "conservatism.png").stat().st_size > 10_000
