@@ -28,7 +28,7 @@ class Position(NamedTuple):
 def save(folder: Path, progress: Progress, position: Position) -> None:
     path = folder / NAME
     path.parent.mkdir(exist_ok=True)
-    save_tree(path, jax.device_get(progress), {"format": FORMAT, **position._asdict()})
+    save_tree(path, progress, {"format": FORMAT, **position._asdict()})
 
 
 def position(folder: Path) -> Position | None:

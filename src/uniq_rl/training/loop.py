@@ -2,7 +2,7 @@
 
 At an evaluation step the order is: collect the evaluation before, write the checkpoint, submit the new evaluation. So
 the only evaluation that can be missing from a checkpoint is the one at its own step, whose policies the checkpoint
-holds: a resumed run submits it again.
+holds: a resumed run submits it again. A checkpoint is written on a thread of its own, after the records it counts on.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -258,9 +258,15 @@ class _Session:
         self.first_step = self.step
         self.alive = ~np.asarray(progress.diverged)
         self.pending: Future[Evaluation] | None = None
+        self.writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self.written: Future[None] | None = None
         self.saved_at = self.started_at = time.monotonic()
 
     def run(self) -> None:
+        with self.writer:
+            self._run()
+
+    def _run(self) -> None:
         if self.plan.evaluates_at(self.step):
             self.submit_evaluation()
         for end in self.plan.boundaries(self.cohort.interval, self.training.chunk):
@@ -275,6 +281,7 @@ class _Session:
         if self.step == self.plan.steps:
             self.write_policies()
             self.save(finished=True)
+        self.await_checkpoint()
         self.close_session()
 
     def advance_to(self, end: int) -> None:
@@ -344,8 +351,15 @@ class _Session:
         self.collect_evaluation()
         self.saved_at = time.monotonic()
         if self.training.folder:
+            self.await_checkpoint()
             position = checkpoint.Position(self.step, self.records.sync(), self.episodes.sync(), finished)
-            checkpoint.save(self.training.folder, self.progress, position)
+            copy = jax.tree.map(np.array, self.progress)  # the next update consumes the original
+            self.written = self.writer.submit(checkpoint.save, self.training.folder, copy, position)
+
+    def await_checkpoint(self) -> None:
+        if self.written is not None:
+            self.written.result()
+            self.written = None
 
     def policies(self) -> dict[str, Policy]:
         stack = self.cohort.policies(self.progress)
