@@ -135,9 +135,9 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables.
+    """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables and figures.
 
-    Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex
+    Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex --figures figures
     Example: uniq-rl report results --quote README.md docs/*.md
     """
 
@@ -149,6 +149,8 @@ class Report:
     """Also write the tables as Markdown."""
     latex: Path | None = None
     """Also write the tables as LaTeX."""
+    figures: Path | None = None
+    """Also draw the figures of a results folder, as PNG and SVG, into this folder."""
     quote: tuple[Path, ...] = ()
     """Also bring the tables that these Markdown files quote up to date."""
 
@@ -643,7 +645,7 @@ def loaded(options: Source) -> Dataset:
 
 def report_page(arguments: list[str]) -> int:
     options = tyro.cli(Report, prog="uniq-rl report", args=arguments)
-    written = write_report(options.folder, options.out, options.markdown, options.latex)
+    written = write_report(options.folder, options.out, options.markdown, options.latex, options.figures)
     for path in written + (write_quotes(options.folder, options.quote) if options.quote else []):
         say(f"Written: {path}")
     return 0

@@ -129,6 +129,11 @@ def pairs(ours: Sequence[Run], theirs: Sequence[Run], name: str) -> tuple[list[l
     return [a[one] for one in both], [b[one] for one in both]
 
 
+def fewer(common: Sequence[list[float]]) -> str:
+    """A comparison on fewer than the nine sets says so."""
+    return "" if len(common) == len(SETS) else f" ({len(common)} set{'' if len(common) == 1 else 's'})"
+
+
 def better(ours: Sequence[Run], theirs: Sequence[Run], name: str = "last") -> str:
     if not ours or not theirs:
         return "-"
@@ -140,7 +145,7 @@ def better(ours: Sequence[Run], theirs: Sequence[Run], name: str = "last") -> st
 
     point = np.mean([wins(np.array(x), np.array(y)) for x, y in zip(a, b, strict=True)])
     drawn = np.mean([wins(x, y) for x, y in zip(draws(a, 0), draws(b, 1), strict=True)], axis=0)
-    return interval_text(float(point), drawn, [*a, *b], ".2f")
+    return interval_text(float(point), drawn, [*a, *b], ".2f") + fewer(a)
 
 
 def gain(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
@@ -303,7 +308,7 @@ def controls_table(runs: Sequence[Run], names: dict[str, str]) -> Rows:
                     f"{amount(steps)} updates",
                     str(len(scores_by_set(mine))),
                     *(average_text(mine, one) for one in READINGS),
-                    "-" if itself else gain(ours, mine),
+                    "-" if itself or not ours else gain(ours, mine) + fewer(pairs(ours, mine, "last")[0]),
                     "-" if itself else better(ours, mine),
                     mean_of(mine, lambda run: last_calibration(run, "u_above_1"), percent),
                     mean_of(mine, mean_tau, lambda value: f"{value:.2f}"),
@@ -364,7 +369,8 @@ def cost_table(runs: Sequence[Run], costs: Sequence[dict[str, Any]], names: dict
 
         row = timed.get((configuration, 1))
         found = series(select(runs, set=SETS), [method])
-        total = f"{average_text(found[0][2])} ({amount(found[0][1])} updates)" if found else "-"
+        most = max(found, key=lambda one: (len(scores_by_set(one[2])), one[1]), default=None)
+        total = f"{average_text(most[2])} ({amount(most[1])} updates)" if most else "-"
         rate = f"{row['run_updates_per_second']:,.0f}" if row else "not measured"
         cells = [rate, relative(1, time), relative(9, time), f"{row[peak]:,.0f}" if row else "not measured"]
         rows.append([name, *cells, relative(1, peak), memory.get(METHODS[method], "-"), total])

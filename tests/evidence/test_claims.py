@@ -138,6 +138,13 @@ def test_better_on_average() -> None:
     judged(better_on_average(hopper(table(uniq=70.0, iql=60.0))), "not tested", "over 3 sets", "all nine sets")
 
 
+def test_a_difference_that_one_set_makes() -> None:
+    high = by_seed(uniq={"others": IQL_SCORES, "walker2d-medium": [86.0, 87.0, 88.0]}, iql=IQL_SCORES)
+    judged(better_on_average(high), "does not hold", " Without walker2d-medium, where it is +27.0, it is +0.0 [")
+    low = by_seed(uniq={"others": [60.0, 61.0, 62.0], "hopper-medium": [32.0, 33.0, 34.0]}, iql=IQL_SCORES)
+    judged(better_on_average(low), "does not hold", " Without hopper-medium, where it is −27.0, it is +1.0 [")
+
+
 def test_budgets_are_not_mixed() -> None:
     runs = [*made_up_table({"uniq": 70.0}, steps=1000), *made_up_table({"iql": 60.0}, steps=300)]
     judged(better_on_average(runs), "not tested", "same budget")

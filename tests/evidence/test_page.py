@@ -159,6 +159,16 @@ def test_markdown_and_latex(tmp_path: Path, results: Path) -> None:
     assert len(columns) == markdown.count("### ")
 
 
+def test_figures(tmp_path: Path, results: Path) -> None:
+    written = write_report(results, figures=tmp_path / "new" / "figures")
+    assert {path.name for path in written} >= {"figure-1b.png", "figure-2.png", "calibration.png"}
+    assert all(path.stat().st_size and path.with_suffix(".svg").stat().st_size for path in written)
+    training_folder(tmp_path / "training")
+    with pytest.raises(UniqError, match="no results"):
+        write_report(tmp_path / "training", figures=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def test_every_judgement_has_a_badge(tmp_path: Path, results: Path) -> None:
     write_report(results, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -295,6 +305,7 @@ def test_what_cannot_be_read_is_one_sentence(
         (["-o", "."], "it is a folder"),
         (["-o", "a.html", "--markdown", "absent/a.md"], "there is no folder"),
         (["-o", "a.html", "--latex", "./a.html"], "need a file each"),
+        (["-o", "a.html", "--figures", __file__], "it is a file"),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence(

@@ -137,4 +137,4 @@ def test_cost_points_by_hand() -> None:
 def test_names_beside_points_do_not_cover_each_other() -> None:
     places = (("a", 1.0, 50.0), ("b", 1.1, 50.2), ("c", 9.0, 50.1))
     points = [(name, time, score, "k", True) for name, time, score in places]
-    assert plots.label_heights(points, gap=1.0) == [50.0, 51.0, 50.1]
+    assert plots.label_heights(points, gap=1.0) == [51.2, 50.2, 50.1]  # the name of a would run into the point of b

@@ -141,7 +141,7 @@ def better_on_average(results: Sequence[RunResult]) -> Verdict:
     difference = gain(found.ours, found.theirs)
     why = (
         f"At {budget(found.steps)}, over {count(len(found.sets), 'set')}: UNIQ {average(found.ours):.1f}, IQL "
-        f"{average(found.theirs):.1f}, a gain of {_shown(difference)} points. {_chance(found)}"
+        f"{average(found.theirs):.1f}, a gain of {_shown(difference)} points. {_chance(found)}{_without_one(found)}"
     )
     if len(found.sets) < len(SETS):
         return Verdict(claim, "not tested", f"{why} The paper's average is over all nine sets.", figure)
@@ -166,7 +166,7 @@ def better_than(results: Sequence[RunResult], other: str, claim: str) -> Verdict
     verdict = above(difference, 0.0)
     why = (
         f"At {budget(found.steps)}, over {count(len(found.sets), 'set')}, UNIQ minus {_named(other)} is "
-        f"{_shown(difference)} points. {_chance(found)}"
+        f"{_shown(difference)} points. {_chance(found)}{_without_one(found)}"
     )
     if verdict == "does not hold":
         why += " UNIQ is worse."
@@ -180,6 +180,20 @@ def above(interval: Interval, limit: float) -> Judgement:
     if interval.low > limit:
         return "holds"
     return "does not hold" if interval.high < limit else "not shown"
+
+
+def _without_one(found: Comparison) -> str:
+    """What remains of a difference without the set that does most for it; nothing with fewer than three sets."""
+    if len(found.sets) < 3:
+        return ""
+
+    def on(sets: Sequence[str]) -> Interval:
+        return gain(on_sets(found.ours, sets), on_sets(found.theirs, sets))
+
+    sign = 1 if on(found.sets).point >= 0 else -1
+    first = max(found.sets, key=lambda name: sign * on([name]).point)
+    rest = on([name for name in found.sets if name != first])
+    return f" Without {first}, where it is {signed(on([first]).point)}, it is {_shown(rest)}."
 
 
 def _untested(claim: str, figure: str, *variants: str) -> Verdict:

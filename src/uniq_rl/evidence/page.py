@@ -13,17 +13,21 @@ from markupsafe import Markup
 
 from uniq_rl import __version__
 from uniq_rl.errors import UniqError
-from uniq_rl.evidence import results_page, tables, training_page
+from uniq_rl.evidence import plots, results_page, tables, training_page
 from uniq_rl.evidence.parts import Json
 from uniq_rl.evidence.results import RUNS, read_results
 from uniq_rl.evidence.tables import Table
-from uniq_rl.storage import write_atomically
+from uniq_rl.storage import disk_errors, write_atomically
 
 
 def write_report(
-    folder: Path, out: Path | None = None, markdown: Path | None = None, latex: Path | None = None
+    folder: Path,
+    out: Path | None = None,
+    markdown: Path | None = None,
+    latex: Path | None = None,
+    figures: Path | None = None,
 ) -> list[Path]:
-    """Write whichever of the three files is wanted; everything is worked out before anything is written."""
+    """Write whichever of the three files is wanted, and figures; all text is worked out before anything is written."""
     wanted = [path for path in (out, markdown, latex) if path is not None]
     for path in wanted:
         if path.is_dir() or not path.parent.is_dir():
@@ -31,6 +35,12 @@ def write_report(
             raise UniqError(f"{path} cannot be written: {reason}.")
     if len({path.resolve() for path in wanted}) < len(wanted):
         raise UniqError("The page, the Markdown and the LaTeX tables need a file each.")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UniqError(f"{figures} cannot hold figures: it is a file.")
+    if figures is not None and folder.is_dir() and not holds_results(folder):
+        raise UniqError(
+            f"{folder} holds no results ({RUNS}/*.json) to draw; a training has its pictures in its folder."
+        )
     page, found = built(folder)
     contents = {
         out: lambda: render(page),
@@ -40,14 +50,21 @@ def write_report(
     ready = {path: contents[path]().encode() for path in wanted}
     for path, content in ready.items():
         write_atomically(path, content)
+    if figures is not None:
+        with disk_errors(figures):
+            wanted += plots.draw_all(read_results(folder), figures).values()
     return wanted
+
+
+def holds_results(folder: Path) -> bool:
+    return (folder / RUNS).is_dir() and any((folder / RUNS).glob("*.json"))
 
 
 def built(folder: Path) -> tuple[Json, list[Table]]:
     """The page of a folder, and its tables."""
     if not folder.is_dir():
         raise UniqError(f"There is no folder {folder}.")
-    if (folder / RUNS).is_dir() and any((folder / RUNS).glob("*.json")):
+    if holds_results(folder):
         return results_page.page(read_results(folder))
     if (folder / "run.json").is_file():
         return training_page.page(folder)

@@ -41,7 +41,7 @@ from uniq_rl.evidence.statistics import (
     probability_of_improvement,
     sample_std,
 )
-from uniq_rl.evidence.tables import COST_NAMES, budget, configurations, ordered_columns, read_costs, relative
+from uniq_rl.evidence.tables import COST_NAMES, budget, configurations, ordered_columns, read_costs, relative, widest
 from uniq_rl.evidence.variants import IQL, METHODS, ONE, SETS, TASKS, UNIQ, label, on_sets
 from uniq_rl.evidence.wording import percent, thousands
 from uniq_rl.storage import write_atomically
@@ -271,11 +271,11 @@ def _draw_quantity(axes: Axes, runs: Sequence[RunResult], key: str) -> None:
 
 
 def mean_curve(runs: Sequence[RunResult], key: str) -> Series:
-    """Mean over the seeds that have the quantity at a step."""
+    """Mean over the seeds that have the quantity at a step, from the first update on: before it, heads are random."""
     known: dict[int, list[float]] = {}
     for run in runs:
         for line in run.calibration:
-            if line.get(key) is not None:
+            if line["step"] and line.get(key) is not None:
                 known.setdefault(int(line["step"]), []).append(float(line[key]))
     steps = sorted(known)
     return Series(np.array(steps, np.int64), np.array([np.mean(known[step]) for step in steps]))
@@ -437,23 +437,23 @@ def score_cost_points(
     found = ordered_columns(on_sets(results, SETS), METHODS)
     points = []
     for method, name in METHODS.items():
-        budgets = [steps for variant, steps in found if variant == method]
+        runs = widest(found, method)
         for configuration in configurations(costs, UNIQ if method == ONE else method):
             time = relative(costs, configuration, 1, "microseconds_per_update")
-            if time is not None and budgets:
-                runs = found[method, budgets[0]]
-                text = f"{COST_NAMES.get(configuration, name)} ({thousands(budgets[0])})"
+            if time is not None and runs:
+                text = f"{COST_NAMES.get(configuration, name)} ({thousands(runs[0].recipe.steps)})"
                 points.append((text, time, average(runs), COLOURS[method], len(by_set(runs)) == len(SETS)))
     return points
 
 
 def label_heights(points: Sequence[tuple[str, float, float, str, bool]], gap: float) -> list[float]:
-    """Where the names go: beside their points, raised above those of lower points they would cover."""
+    """Where the names go: beside their points, raised above lower names and points they would cover."""
     placed: list[tuple[float, float]] = []
     heights = [0.0] * len(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i][2], i)):
         time, height = points[i][1], points[i][2]
-        for other, below in sorted(placed, key=lambda place: place[1]):
+        ahead = [(point[1], point[2]) for point in points if 1 < point[1] / time < 4]
+        for other, below in sorted(placed + ahead, key=lambda place: place[1]):
             if 0.25 < other / time < 4 and abs(height - below) < gap:
                 height = below + gap
         placed.append((time, height))

@@ -26,7 +26,7 @@ from uniq_rl.evidence.parts import (
 )
 from uniq_rl.evidence.results import RUNS, RunResult
 from uniq_rl.evidence.statistics import READING_NAMES, READINGS, Interval, Reading
-from uniq_rl.evidence.tables import Table, Value, interval_value, missing, named
+from uniq_rl.evidence.tables import Table, Value, compared_value, interval_value, missing, named
 from uniq_rl.evidence.variants import (
     IQL,
     LEADING,
@@ -185,8 +185,8 @@ def statistics_section(found: Tables) -> Json:
 def calibration_section(data: Json) -> Json:
     text = (
         "The mechanism acts where u(s) = σ(s) / q̂ exceeds 1. Coverage is the share of scores on episodes used "
-        "for neither training nor calibration that lie below q̂; it should be near 1 − δ. Mean over seeds, band "
-        "of one sample standard deviation."
+        "for neither training nor calibration that lie below q̂; it should be near 1 − δ. From the first evaluation "
+        "on; mean over seeds, band of one sample standard deviation."
     )
     nothing = "Not measured: no run with calibrated uncertainty is in the results."
     return section(
@@ -401,7 +401,9 @@ def calibration_views(columns: Columns) -> list[Json]:
                 known = [run for run in runs if any(entry.get(field) is not None for entry in run.calibration)]
                 if not known:
                     continue
-                steps, values = aligned([[(e["step"], e.get(field)) for e in run.calibration] for run in known])
+                # Before the first update heads disagree at random: that would set the scale of all that follows.
+                trained = [[(e["step"], e.get(field)) for e in run.calibration if e["step"]] for run in known]
+                steps, values = aligned(trained)
                 if steps:
                     mean, low, high = spread(values)
                     low, high = (np.clip(low, 0, 1), np.clip(high, 0, 1)) if kind == "percent" else (low, high)
@@ -485,12 +487,12 @@ def statistics_table(suite: Columns) -> Table:
         if variant not in METHODS:
             continue
         sets = len({run.set for run in runs})
-        base = suite.get((IQL, steps), [])
+        base, improvement = suite.get((IQL, steps), []), statistics.probability_of_improvement
         pooled = [interval_value(statistics.interquartile_mean(runs, reading), runs) for reading in READINGS]
         better = [
             Value("-", None, "IQL itself")
             if variant == IQL
-            else interval_value(statistics.probability_of_improvement(runs, base, reading), runs, digits=2)
+            else compared_value(partial(improvement, reading=reading), runs, base, runs, digits=2)
             for reading in READINGS
         ]
         head = [

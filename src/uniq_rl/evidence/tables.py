@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -142,8 +142,8 @@ def cost_table(results: Sequence[RunResult], costs: Mapping[str, Any] | None = N
     for method, name in METHODS.items():
         if method == ONE:
             continue  # the same program as UNIQ
-        budgets = [steps for variant, steps in found if variant == method]
-        score = _budgeted_average(found[method, budgets[0]], budgets[0]) if budgets else missing()
+        runs = widest(found, method)
+        score = _budgeted_average(runs) if runs else missing()
         for configuration in configurations(costs, method) or [method]:
             shown = COST_NAMES.get(configuration, name) if costs else name
             rows.append([named(shown), *cost_values(costs, configuration), _paper_memory(method), score])
@@ -151,8 +151,8 @@ def cost_table(results: Sequence[RunResult], costs: Mapping[str, Any] | None = N
     caption = (
         f"Time of an update and peak device memory beyond the data, halfcheetah sizes, published settings ({where}), "
         "as multiples of IQL's with as many runs; 9 runs train as one program. The score is the measured average of "
-        "the last evaluation over the nine sets, at the budget in brackets: the method's as it was run, whichever "
-        "configuration was timed."
+        "the last evaluation over the nine sets, at the budget in brackets (that with the most sets): the method's as "
+        "it was run, whichever configuration was timed."
     )
     head = ["method", "updates/s (1 run)", "time : IQL (1 run)", "time : IQL (9 runs)", "peak MB (1 run)"]
     head += ["memory : IQL (1 run)", "peak MB (published: the paper)", "average score, last"]
@@ -187,8 +187,8 @@ def controls_table(results: Sequence[RunResult]) -> Table:
         runs, ours = found[variant, steps], found.get((UNIQ, steps), [])
         readings = [_average_value(runs, READING_NAMES[reading], average(runs, reading)) for reading in READINGS]
         itself = variant == UNIQ
-        gap = missing() if itself else interval_value(gain(ours, runs), runs, sign=True)
-        better = missing() if itself else interval_value(probability_of_improvement(ours, runs), runs, digits=2)
+        gap = missing() if itself else compared_value(gain, ours, runs, runs, sign=True)
+        better = missing() if itself else compared_value(probability_of_improvement, ours, runs, runs, digits=2)
         sets = len(by_set(runs))
         return [Value(str(sets), sets), *readings, gap, better, _share_above(runs), _mean_tau(runs)]
 
@@ -234,6 +234,12 @@ def ordered_columns(
     """The runs of each of the variants at each budget."""
     found = columns(run for run in results if run.variant in variants)
     return {key: found[key] for key in in_order(found)}
+
+
+def widest(found: Mapping[tuple[str, int], Sequence[RunResult]], method: str) -> Sequence[RunResult]:
+    """A method's runs at the budget with the most sets, at the largest of such budgets."""
+    own = [(len(by_set(runs)), steps, runs) for (variant, steps), runs in found.items() if variant == method]
+    return max(own, key=lambda budget: budget[:2], default=(0, 0, []))[2]
 
 
 def variant_rows(
@@ -283,18 +289,31 @@ def score_value(runs: Sequence[RunResult]) -> Value:
     return Value(f"{found.mean:.1f} ± {std}{' †' if failed else ''}", found.mean, note, command=command(runs[0]))
 
 
-def interval_value(
-    interval: Interval, runs: Sequence[RunResult], sign: bool = False, digits: int | None = None
-) -> Value:
+def interval_value(interval: Interval, runs: Sequence[RunResult], sign: bool = False, digits: int = 1) -> Value:
     if math.isnan(interval.point):
         return Value("-", None, "cannot be compared: not run at the same budget on the same sets")
-    spec = f"{'+' if sign else ''}.{1 if digits is None else digits}f"
+    spec = f"{'+' if sign else ''}.{digits}f"
     text = format(interval.point, spec)
     note = "no interval: a set has one seed"
     if not math.isnan(interval.low):
         text += f" [{format(interval.low, spec)}, {format(interval.high, spec)}]"
         note = "95 % interval by stratified bootstrap over seeds"
     return Value(text.replace("-", "−"), interval.point, note, command=command(runs[0]))
+
+
+def compared_value(
+    compare: Callable[[Sequence[RunResult], Sequence[RunResult]], Interval],
+    ours: Sequence[RunResult],
+    theirs: Sequence[RunResult],
+    of: Sequence[RunResult],
+    sign: bool = False,
+    digits: int = 1,
+) -> Value:
+    """A comparison that says so when it is over fewer sets than there are; the cell belongs to the runs `of`."""
+    value = interval_value(compare(ours, theirs), of, sign, digits)
+    common = len({run.set for run in ours} & {run.set for run in theirs})
+    partial = value.number is not None and common < len(SETS)
+    return replace(value, text=f"{value.text} ({count(common, 'set')})") if partial else value
 
 
 def origin(runs: Sequence[RunResult]) -> str:
@@ -312,15 +331,16 @@ def _average_value(runs: Sequence[RunResult], reading: str, number: float, sets:
     return Value(f"{number:.1f}{partial}", number, note, command=command(runs[0]))
 
 
-def _budgeted_average(runs: Sequence[RunResult], steps: int) -> Value:
+def _budgeted_average(runs: Sequence[RunResult]) -> Value:
     value = _average_value(runs, "last", average(runs))
-    return Value(f"{value.text} ({budget(steps)})", value.number, value.note, command=value.command)
+    return replace(value, text=f"{value.text} ({budget(runs[0].recipe.steps)})")
 
 
 def _better_than_iql(found: Mapping[tuple[str, int], Sequence[RunResult]], key: tuple[str, int]) -> Value:
     if key[0] == IQL:
         return Value("-", None, "IQL itself")
-    return interval_value(probability_of_improvement(found[key], found.get((IQL, key[1]), [])), found[key], digits=2)
+    base = found.get((IQL, key[1]), [])
+    return compared_value(probability_of_improvement, found[key], base, found[key], digits=2)
 
 
 def _seeds(runs: Sequence[RunResult]) -> Value:
