@@ -9,8 +9,10 @@ from made_up import costs, made_up
 
 from uniq_rl.cli import main
 from uniq_rl.errors import UniqError
+from uniq_rl.evidence.claims import verdicts
 from uniq_rl.evidence.quote import quoted, write_quotes
 from uniq_rl.evidence.results import RunResult, write_result
+from uniq_rl.evidence.tables import controls_table
 
 ROOT = Path(__file__).parents[2]
 MADE_UP = costs(iql=(100.0, 50.0), sac_n__10=(250.0, 80.0))
@@ -78,6 +80,9 @@ def test_by_hand(content: str, table: str) -> None:
         (block("seeds iql@2000"), "no runs of 'iql' with 2000 updates"),
         (block("seeds iql"), "with no updates; write it as"),
         (block("seeds"), "no runs of ''"),
+        (block("mechanism iql@1000, iql@1000"), "of one variant"),
+        (block("curves iql@1000"), "share 2 data sets"),
+        (block("table 4"), "no table '4' on the page, only table-1"),
         (block("costs edac-50"), "cost of 'edac-50' was not measured"),
         ("<!-- quote: seeds iql@1000 -->\n", "of its own"),
         ("<!-- /quote -->\n", "of its own"),
@@ -87,6 +92,21 @@ def test_by_hand(content: str, table: str) -> None:
 def test_what_cannot_be_quoted_is_said(text: str, sentence: str) -> None:
     with pytest.raises(UniqError, match=sentence):
         quoted(text, RESULTS, MADE_UP)
+
+
+def test_tables_and_verdicts_of_the_page() -> None:
+    runs = [*RESULTS, scored("uniq", "medium", 0, 45.0), scored("uniq", "medium", 1, 47.0)]
+    text = quoted(block("verdicts") + block("table controls") + block("mechanism uniq@1000"), runs, MADE_UP)
+    lines = text.splitlines()
+    assert "| claim | verdict | what was measured |" in lines
+    assert "| --- | --- | --- |" in lines
+    for verdict in verdicts(runs, MADE_UP):
+        assert f"| {verdict.claim} | **{verdict.verdict}** | {verdict.why} |" in lines
+    for row in controls_table(runs).rows:
+        assert f"| {' | '.join(value.text for value in row)} |" in lines
+    (curve,) = (line for line in quoted(block("curves uniq@1000"), runs, MADE_UP).splitlines() if "| 1,000 |" in line)
+    assert curve == "| 1,000 | 45.0 | 47.0 |"
+    assert "| hopper-medium | 1 % | - | - | 88.0 % | - |" in lines
 
 
 def test_one_bad_text_leaves_all_as_they_are(tmp_path: Path) -> None:

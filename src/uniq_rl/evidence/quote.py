@@ -4,8 +4,12 @@ A table stands between two comments, each at the beginning of a line; the first 
 
     <!-- quote: seeds bc@100000, td3_bc@100000 -->      the last score of every seed; a row for each set
     <!-- quote: methods bc@100000, dt@10000 -->         the same the other way round: a row for each method
+    <!-- quote: curves edac@300000 -->                  the scores of every seed over the updates
     <!-- quote: scores uniq@1000000, iql@1000000 -->    mean and deviation over seeds, and the average over the sets
     <!-- quote: costs sac_n-10, sac_n-500 -->           speed and memory, from the output of benchmarks/methods.py
+    <!-- quote: mechanism uniq@1000000 -->              what calibrated uncertainty did on each set, mean over seeds
+    <!-- quote: table controls -->                      a table of the page, whole
+    <!-- quote: verdicts -->                            the paper's claims
     <!-- /quote -->
 
 `bc@100000` are the runs of `bc` with 100,000 updates. A table has the sets on which all that it names were run.
@@ -13,6 +17,7 @@ A table stands between two comments, each at the beginning of a line; the first 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +25,13 @@ import numpy as np
 
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import tables
+from uniq_rl.evidence.claims import verdicts
+from uniq_rl.evidence.mechanism import error_correlation, last_of, mean_tau, share_above, share_lowered
 from uniq_rl.evidence.results import RunResult, read_results
 from uniq_rl.evidence.statistics import by_set
 from uniq_rl.evidence.tables import COST_NAMES
 from uniq_rl.evidence.variants import label, ordered_sets
+from uniq_rl.evidence.wording import percent, signed
 from uniq_rl.storage import write_atomically
 
 BLOCK = re.compile(
@@ -67,7 +75,8 @@ def quoted(text: str, results: Sequence[RunResult], costs: Mapping[str, Any]) ->
         if kind not in KINDS:
             raise UniqError(f"there is no table {kind!r} to quote, only {', '.join(KINDS)}.")
         columns, *rows = KINDS[kind](names, results, costs)
-        return f"{block[1]}{tables.markdown_rows(columns, rows)}\n{block[4]}"
+        align = "---" if kind in SENTENCES else "---:"
+        return f"{block[1]}{tables.markdown_rows(columns, rows, align)}\n{block[4]}"
 
     return BLOCK.sub(table, text)
 
@@ -84,6 +93,21 @@ def seeds(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str
 def methods(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
     found, sets = runs_of(names, results)
     return [["method", *sets], *([name, *(last_scores(column[s]) for s in sets)] for name, column in found.items())]
+
+
+def curves(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+    found, sets = runs_of(names, results)
+    if len(sets) != 1:
+        raise UniqError(f"{', '.join(found)} share {len(sets)} data sets; curves are quoted of one.")
+    runs = [(f"{name}, seed {run.recipe.seed}", run) for name, column in found.items() for run in column[sets[0]]]
+    scored = [dict(zip((line["step"] for line in run.evaluations), run.scores, strict=True)) for _, run in runs]
+    steps = sorted(set().union(*scored))
+    body = [[f"{step:,}", *(_score(line.get(step, np.nan)) for line in scored)] for step in steps]
+    return [[f"{sets[0]}, updates", *(name for name, _ in runs)], *body]
+
+
+def _score(score: float) -> str:
+    return "-" if np.isnan(score) else f"{score:.1f}"
 
 
 def scores(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
@@ -104,12 +128,54 @@ def speed_and_memory(names: Sequence[str], results: Sequence[RunResult], costs: 
     return [header, *([title, *row] for title, row in zip(titles, cells, strict=True))]
 
 
+def mechanism(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+    if len(names) != 1:
+        raise UniqError("the mechanism is that of one variant, as in 'mechanism uniq@1000000'.")
+    found, sets = runs_of(names, results)
+    (column,) = found.values()
+
+    def cell(runs: Sequence[RunResult], read: Callable[[RunResult], float | None], text: Callable[[float], str]) -> str:
+        known = [number for run in runs if (number := read(run)) is not None]
+        return text(float(np.mean(known))) if known else "-"
+
+    quantities: dict[str, tuple[Callable[[RunResult], float | None], Callable[[float], str]]] = {
+        "states with `u > 1`": (share_above, percent),
+        "`tau(s)` lowered": (share_lowered, percent),
+        "mean `tau(s)`": (mean_tau, "{:.3f}".format),
+        "coverage": (partial(last_of, name="coverage"), lambda share: f"{100 * share:.1f} %"),
+        "rank correlation of `sigma` with the error": (error_correlation, partial(signed, spec=".2f")),
+    }
+    body = [[name, *(cell(column[name], *quantity) for quantity in quantities.values())] for name in sets]
+    return [["built-in set", *quantities], *body]
+
+
+def whole_table(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+    known = tables.all_tables(results, costs)
+    if len(names) != 1 or names[0] not in known:
+        raise UniqError(f"there is no table {', '.join(names)!r} on the page, only {', '.join(known)}.")
+    table = known[names[0]]
+    return [table.columns, *([value.text for value in row] for row in table.rows)]
+
+
+def claims(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+    body = [[verdict.claim, f"**{verdict.verdict}**", verdict.why] for verdict in verdicts(results, costs)]
+    return [["claim", "verdict", "what was measured"], *body]
+
+
 KINDS: dict[str, Callable[[Sequence[str], Sequence[RunResult], Mapping[str, Any]], Rows]] = {
     "seeds": seeds,
     "methods": methods,
     "scores": scores,
+    "curves": curves,
     "costs": speed_and_memory,
+    "mechanism": mechanism,
+    "table": whole_table,
+    "verdicts": claims,
 }
+
+
+SENTENCES = {"verdicts"}
+"""Kinds whose cells are words rather than numbers."""
 
 
 def last_scores(runs: Sequence[RunResult]) -> str:

@@ -492,13 +492,13 @@ def to_text(table: Table, width: int = 120) -> str:
     return "\n\n".join([*parts, table.caption]) + "\n"
 
 
-def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts: the first column left, the others right."""
+def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---:") -> str:
+    """A table of texts: the first column left, the others as `align` says, by itself right."""
 
     def line(texts: Sequence[str]) -> str:
         return f"| {' | '.join(' '.join(text.split()).replace('|', chr(92) + '|') for text in texts)} |"
 
-    return "\n".join(map(line, [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]))
+    return "\n".join(map(line, [columns, ["---", *[align] * (len(columns) - 1)], *rows]))
 
 
 def to_markdown(table: Table) -> str:
