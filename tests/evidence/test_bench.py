@@ -321,10 +321,10 @@ def test_a_cohort_too_large_for_the_device_makes_room_for_smaller_ones(
 ) -> None:
     advance = Cohort.advance
 
-    def small(self: Cohort, progress: Progress, count: int) -> Progress:
+    def small(self: Cohort, progress: Progress, length: int, begin: int | None = None) -> Progress:
         if len(self.runs) > 1:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-        return advance(self, progress, count)
+        return advance(self, progress, length, begin)
 
     monkeypatch.setattr(Cohort, "advance", small)
     code, _, err = call(desk, capsys, "--only", "iql")

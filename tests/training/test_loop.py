@@ -301,30 +301,46 @@ def test_data_with_a_task_of_ones_own_train_without_scores_and_resume(data: ur.D
 # A clean stop, at every chunk there is
 
 
-class StopAfter(ur.Monitor):
-    def __init__(self, step: int) -> None:
-        self.last, self.reached = step, 0
-
-    def advanced(self, step: int) -> None:
-        self.reached = step
-
+class StopAtOnce(ur.Monitor):
     def stop_requested(self) -> bool:
-        return self.reached >= self.last
+        return True
 
 
-def test_a_stop_at_any_chunk_resumes_to_the_same_end(data: ur.Dataset, diverged: ur.Result, tmp_path: Path) -> None:
+def test_a_stop_at_every_chunk_resumes_to_the_same_end(data: ur.Dataset, diverged: ur.Result, tmp_path: Path) -> None:
     """Also at the steps of an evaluation, which must then be neither lost nor told twice."""
     assert diverged.out
     out = tmp_path / "out"
-    result = ur.train_runs(cohort(data, RUNS, 1e3), PLAN, out, StopAfter(10))
-    for step in (20, 30, 40, 60):
-        assert not result.finished
-        result = ur.resume(out, data, StopAfter(step))
-    assert result.finished
+    result = ur.train_runs(cohort(data, RUNS, 1e3), PLAN, out, StopAtOnce())
+    stops = 0
+    while not result.finished:
+        stops += 1
+        result = ur.resume(out, data, StopAtOnce())
+    assert stops == PLAN.steps // 10 - 1
     names = ["records.jsonl", "episodes.jsonl", *(path.name for path in diverged.out.glob("policy-*"))]
     assert {name: (out / name).read_bytes() for name in names} == {
         name: (diverged.out / name).read_bytes() for name in names
     }
+
+
+def test_a_chunk_begins_before_the_one_before_is_written_down(
+    data: ur.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing between two chunks waits for the device, unless an evaluation is due."""
+    order: list[str] = []
+    advance, notes = Cohort.advance, Notes()
+
+    def noted(self: Cohort, progress: Progress, length: int, begin: int | None = None) -> Progress:
+        order.append(f"to {begin + length}" if begin is not None else "asked")
+        return advance(self, progress, length, begin)
+
+    monkeypatch.setattr(Cohort, "advance", noted)
+    monkeypatch.setattr(notes, "advanced", lambda step: order.append(f"written {step}"))
+    ur.train_runs(cohort(data, ("a",), 1e-3), PLAN, monitor=notes)
+    assert order == [
+        *("to 10", "to 20", "written 10", "written 20"),
+        *("to 30", "to 40", "written 30", "written 40"),
+        *("to 50", "to 60", "written 50", "written 60"),
+    ]
 
 
 class TooSmall:
@@ -333,10 +349,10 @@ class TooSmall:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, message: str) -> None:
         advance = Cohort.advance
 
-        def failing(self: Cohort, progress: Progress, count: int) -> Progress:
+        def failing(self: Cohort, progress: Progress, length: int, begin: int | None = None) -> Progress:
             if int(progress.step) >= step:
                 raise jax.errors.JaxRuntimeError(message)
-            return advance(self, progress, count)
+            return advance(self, progress, length, begin)
 
         monkeypatch.setattr(Cohort, "advance", failing)
 

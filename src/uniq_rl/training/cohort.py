@@ -75,6 +75,15 @@ class Progress(NamedTuple):
     step: Array
 
 
+class Measured(NamedTuple):
+    """How calibration stands at one step, as arrays that may still be on their way from the device."""
+
+    q_hat: Array
+    heldout: Array | None
+    """Nonconformity of the held-out rows, `[runs, slots]`; None without such rows."""
+    uncertainty: Uncertainty
+
+
 class Cohort:
     """The compiled programs of a set of runs, and what stays constant while they train."""
 
@@ -172,10 +181,14 @@ class Cohort:
             step=jnp.zeros((), jnp.int32),
         )
 
-    def advance(self, progress: Progress, length: int) -> Progress:
-        """`length` updates in one compiled call, or a few when the data are streamed; `progress` is consumed."""
+    def advance(self, progress: Progress, length: int, begin: int | None = None) -> Progress:
+        """`length` updates in one compiled call, or a few when the data are streamed; `progress` is consumed.
+
+        It returns before the updates are done, unless `begin`, the step of `progress`, has to be asked of the device.
+        """
         constant = (self.algorithm, self.keys, self.spec)
-        begin, batch, cycle = int(progress.step), self.algorithm.batch_size, len(self.algorithm.cycle())
+        begin = int(progress.step) if begin is None else begin
+        batch, cycle = self.algorithm.batch_size, len(self.algorithm.cycle())
         if isinstance(self.store, Resident):
             return _advance(*constant, progress, self.store.data, self.rows.train, length, begin % cycle)
 
@@ -214,33 +227,36 @@ class Cohort:
 
     def diagnose(self, progress: Progress, distributions: bool = True) -> list[dict[str, Any]]:
         """Per run, how calibration stands: `q_hat`, coverage on unseen episodes, what the controller makes of it."""
+        measured = self.measure(progress)
+        return [] if measured is None else self.described(measured, distributions)
+
+    def measure(self, progress: Progress) -> Measured | None:
+        """What a diagnosis is made of, without waiting for it; None for a method that knows no uncertainty."""
         if not self.algorithm.knows_uncertainty:
-            return []
-        q_hat = np.asarray(progress.state.q_hat)
-        covered = self._coverage(progress)
-        uncertainty = jax.device_get(_uncertainty(self.algorithm, progress.state, self.spec, self._sample()))
+            return None
+        covers = self.interval is not None and np.asarray(self.rows.heldout.size).any()
+        return Measured(
+            q_hat=jnp.copy(progress.state.q_hat),  # updates to come consume the original
+            heldout=self._scores(progress, self.rows.heldout) if covers else None,
+            uncertainty=_uncertainty(self.algorithm, progress.state, self.spec, self._sample()),
+        )
+
+    def described(self, measured: Measured, distributions: bool) -> list[dict[str, Any]]:
+        q_hat, heldout, uncertainty = jax.device_get(measured)
+        sizes = np.asarray(self.rows.heldout.size)
         diagnoses: list[dict[str, Any]] = [
             {
                 "q_hat": None if self.interval is None else float(q_hat[i]),
-                "coverage": covered[i],
+                "coverage": None if heldout is None or not size else float(coverage(heldout[i, :size], q_hat[i])),
                 "u_above_1": float(np.mean(uncertainty.u[i] > 1)),
             }
-            for i in range(len(self.runs))
+            for i, size in enumerate(sizes)
         ]
         if distributions:
             for i, diagnosis in enumerate(diagnoses):
                 known = {name: values for name, values in uncertainty._asdict().items() if values is not None}
                 diagnosis["distributions"] = {name: distribution(values[i]) for name, values in known.items()}
         return diagnoses
-
-    def _coverage(self, progress: Progress) -> list[float | None]:
-        """Share of the held-out rows that `q_hat` covers; None for runs without such a fold."""
-        sizes = np.asarray(self.rows.heldout.size)
-        if self.interval is None or not sizes.any():
-            return [None] * len(self.runs)
-        scores = np.asarray(self._scores(progress, self.rows.heldout))
-        q_hat = np.asarray(progress.state.q_hat)
-        return [float(coverage(scores[i, :size], q_hat[i])) if size else None for i, size in enumerate(sizes)]
 
     def _sample(self) -> Array:
         """Up to `SAMPLE` training rows of each run, evenly spaced."""

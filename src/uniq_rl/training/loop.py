@@ -1,23 +1,27 @@
 """The training loop: chunks of updates on the device, and between them calibration, records, evaluation, checkpoints.
 
-At an evaluation step the order is: collect the evaluation before, write the checkpoint, submit the new evaluation. So
-the only evaluation that can be missing from a checkpoint is the one at its own step, whose policies the checkpoint
-holds: a resumed run submits it again. A checkpoint is written on a thread of its own, after the records it counts on.
+The device does not wait for the host: what is to be written down of a chunk is read when the next one is under way.
+At an evaluation step the order is: write down what is open, collect the evaluation before, write the checkpoint, submit
+the new evaluation. So the only evaluation that can be missing from a checkpoint is the one at its own step, whose
+policies the checkpoint holds: a resumed run submits it again. A checkpoint is written on a thread of its own, after the
+records it counts on.
 """
 
 import contextlib
 import math
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from uniq_rl.algorithms import Algorithm
 from uniq_rl.data import Dataset
@@ -26,7 +30,7 @@ from uniq_rl.physics.locomotion import TASKS, resolve_physics
 from uniq_rl.policy import Policy, algorithm_from, config_of
 from uniq_rl.storage import disk_errors, only_process_in
 from uniq_rl.training import checkpoint
-from uniq_rl.training.cohort import Cohort, Progress, Run
+from uniq_rl.training.cohort import Cohort, Measured, Progress, Run
 from uniq_rl.training.evaluation import Evaluation, Evaluator
 from uniq_rl.training.records import Lines, commit, hardware, read_json, read_lines, versions, write_json
 
@@ -219,8 +223,9 @@ class Training:
         progress = checkpoint.load(self.folder, self.cohort) if self.folder and position else self.cohort.start()
         with self._sinks(position) as (records, episodes):
             session = _Session(self, progress, records, episodes, monitor)
-            if position is None:
-                session.record_calibration(0)
+            measured = self.cohort.measure(progress) if position is None else None
+            if measured:
+                session.record_calibration(0, measured)
             monitor.started(self, session.step)
             if not (position and position.finished):
                 session.run()
@@ -247,6 +252,16 @@ class Training:
                 self.evaluator.close()
 
 
+class _Reading(NamedTuple):
+    """What is to be written down of one step; its arrays may still be on their way from the device."""
+
+    step: int
+    diverged: Array
+    metrics: tuple[Array, Array] | None
+    """Sums, and over how many updates."""
+    calibration: Measured | None
+
+
 class _Session:
     """One sitting of a training: from the state it finds to the end, or to a clean stop."""
 
@@ -257,6 +272,7 @@ class _Session:
         self.step = int(progress.step)
         self.first_step = self.step
         self.alive = ~np.asarray(progress.diverged)
+        self.unread: deque[_Reading] = deque()
         self.pending: Future[Evaluation] | None = None
         self.writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self.written: Future[None] | None = None
@@ -277,6 +293,7 @@ class _Session:
                 if not self.plan.evaluates_at(self.step):  # else it is saved already, before its own evaluation
                     self.save()
                 break
+        self.write_down()
         self.collect_evaluation()
         if self.step == self.plan.steps:
             self.write_policies()
@@ -285,49 +302,64 @@ class _Session:
         self.close_session()
 
     def advance_to(self, end: int) -> None:
-        self.progress = self.cohort.advance(self.progress, end - self.step)
+        self.progress = self.cohort.advance(self.progress, end - self.step, begin=self.step)
         self.step = end
         calibrates = self.cohort.interval is not None and end % self.cohort.interval == 0
         if calibrates:
             self.progress = self.cohort.calibrate(self.progress)
-        self.watch_for_divergence()
-        if self.plan.logs_at(end):
-            self.record_metrics()
-        if calibrates or self.plan.evaluates_at(end):
-            self.record_calibration(end)
-        self.monitor.advanced(end)
-        if self.pending and self.pending.done():
-            self.collect_evaluation()
+        self.read(calibrates or self.plan.evaluates_at(end))
+        self.write_down(but=1)
         due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
         if self.plan.evaluates_at(end) or due:
             self.save()
         if self.plan.evaluates_at(end):
             self.submit_evaluation()
 
-    def watch_for_divergence(self) -> None:
-        alive = ~np.asarray(self.progress.diverged)
+    def read(self, calibration: bool) -> None:
+        """Take what is to be written down out of the way of the updates to come."""
+        metrics = None
+        if self.plan.logs_at(self.step):
+            metrics = self.progress.metrics, self.progress.updates
+            self.progress = self.progress._replace(
+                metrics=jnp.zeros_like(metrics[0]), updates=jnp.zeros_like(metrics[1])
+            )
+        measured = self.cohort.measure(self.progress) if calibration else None
+        self.unread.append(_Reading(self.step, jnp.copy(self.progress.diverged), metrics, measured))
+
+    def write_down(self, but: int = 0) -> None:
+        """What was read, in order, except the last ones: they are not done yet."""
+        while len(self.unread) > but:
+            reading = self.unread.popleft()
+            self.watch_for_divergence(reading)
+            if reading.metrics:
+                self.record_metrics(reading.step, *map(np.asarray, reading.metrics))
+            if reading.calibration:
+                self.record_calibration(reading.step, reading.calibration)
+            self.monitor.advanced(reading.step)
+            if self.pending and self.pending.done():
+                self.collect_evaluation()
+
+    def watch_for_divergence(self, reading: _Reading) -> None:
+        alive = ~np.asarray(reading.diverged)
         for index in np.flatnonzero(self.alive & ~alive):
             label = self.cohort.runs[index].label
-            self.records.append({"kind": "diverged", "step": self.step, "run": label})
+            self.records.append({"kind": "diverged", "step": reading.step, "run": label})
             self.monitor.noted(
-                f"Run {label} diverged by step {self.step}: it is given up and has no score; the others go on."
+                f"Run {label} diverged by step {reading.step}: it is given up and has no score; the others go on."
             )
         self.alive = alive
 
-    def record_metrics(self) -> None:
-        if not int(self.progress.updates):  # a delayed actor rested all the while: nothing to report yet
+    def record_metrics(self, step: int, sums: np.ndarray, updates: np.ndarray) -> None:
+        if not updates:  # a delayed actor rested all the while: nothing to report yet
             return
-        means = np.asarray(self.progress.metrics) / int(self.progress.updates)
-        for run, row, alive in zip(self.cohort.runs, means, self.alive, strict=True):
+        for run, row, alive in zip(self.cohort.runs, sums / int(updates), self.alive, strict=True):
             if alive:
                 values = {name: number(value) for name, value in zip(self.cohort.metric_names, row, strict=True)}
-                self.records.append({"kind": "metrics", "step": self.step, "run": run.label, **values})
-        zeros = jnp.zeros_like(self.progress.metrics)
-        self.progress = self.progress._replace(metrics=zeros, updates=jnp.zeros_like(self.progress.updates))
+                self.records.append({"kind": "metrics", "step": step, "run": run.label, **values})
 
-    def record_calibration(self, step: int) -> None:
-        diagnoses = self.cohort.diagnose(self.progress, distributions=step == 0 or self.plan.evaluates_at(step))
-        for run, diagnosis, alive in zip(self.cohort.runs, diagnoses, self.alive, strict=False):
+    def record_calibration(self, step: int, measured: Measured) -> None:
+        diagnoses = self.cohort.described(measured, distributions=step == 0 or self.plan.evaluates_at(step))
+        for run, diagnosis, alive in zip(self.cohort.runs, diagnoses, self.alive, strict=True):
             if alive:
                 self.records.append({"kind": "calibration", "step": step, "run": run.label, **diagnosis})
 
@@ -348,6 +380,7 @@ class _Session:
         self.monitor.evaluated(evaluation)
 
     def save(self, finished: bool = False) -> None:
+        self.write_down()
         self.collect_evaluation()
         self.saved_at = time.monotonic()
         if self.training.folder:
