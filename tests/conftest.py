@@ -29,6 +29,16 @@ settings.register_profile("uniq-rl", derandomize=True, deadline=None)
 settings.load_profile("uniq-rl")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor fill the caches of whoever runs them: what happens to lie there must not decide a test."""
+    folder = tmp_path_factory.mktemp("caches")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNIQ_RL_DATA", str(folder / "data"))
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder / "programs"))
+        yield
+
+
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Double precision, to compare with numbers worked out elsewhere."""

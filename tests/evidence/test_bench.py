@@ -115,7 +115,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> D
     desk = Desk(tmp_path_factory.mktemp("uninterrupted"), programs)
     done = desk.bench()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
+    assert all(line.startswith("suite/") for line in done.stderr.splitlines())  # the making of the data, nothing else
     desk.out = done.stdout  # type: ignore[attr-defined]
     return desk
 
