@@ -406,6 +406,7 @@ def test_help_has_examples(words: tuple[str, ...], call: Callable[..., Finished]
     done = call(*words, "--help")
     assert done.code == 0
     assert "Example" in done.out
+    assert not re.search(r"\S.*Example:", done.out)  # each on a line of its own
     assert f"uniq-rl {' '.join(words)} " in done.out
 
 

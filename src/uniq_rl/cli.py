@@ -38,7 +38,7 @@ from uniq_rl.data.names import kind_of, task_of
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence import bench as benching
 from uniq_rl.evidence.dataset_figure import draw_dataset
-from uniq_rl.evidence.grid import Grid, read_grid
+from uniq_rl.evidence.grid import Grid, read_grid, together
 from uniq_rl.evidence.page import write_report
 from uniq_rl.evidence.quote import write_quotes
 from uniq_rl.evidence.sets import D4RL_VARIABLE
@@ -138,6 +138,7 @@ class Report:
     """One self-contained page of a results folder, or of a folder that `train` wrote; also its tables and figures.
 
     Example: uniq-rl report results -o report.html --markdown tables.md --latex tables.tex --figures figures
+
     Example: uniq-rl report results --quote README.md docs/*.md
     """
 
@@ -217,22 +218,24 @@ class Regenerate:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Run what is missing of a grid, cohort by cohort, and keep one small file per finished run.
+    """Run what is missing of one or more grids, cohort by cohort, and keep one small file per finished run.
 
     Stop it at any instant and start it again: nothing is lost, and nothing that is finished is repeated. Exit code 0
-    when every run of the grid is there, 1 when some are still missing.
+    when every run is there, 1 when some are still missing.
 
     Example: uniq-rl bench results/grids/main.toml --minutes 50
+
+    Example: uniq-rl bench results/grids/*.toml --dry-run
     """
 
-    grid: Annotated[Path, tyro.conf.Positional]
-    """A TOML file: methods, data sets, seeds, budget; see docs/bench.md."""
+    grids: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """TOML files: methods, data sets, seeds, budget; see docs/bench.md."""
     results: Path = Path("results")
     """The folder of finished runs."""
     work: Path | None = None
     """Where cohorts on their way lie; default: .work in the results folder."""
     only: tuple[str, ...] = ()
-    """The variants to run; default: all of the grid."""
+    """The variants to run; default: all."""
     minutes: float | None = None
     """Stop cleanly after about so many minutes; the next call goes on from there."""
     cohort: int = benching.LIMIT
@@ -527,7 +530,9 @@ class BenchTerminal(Terminal):
 
 def bench(arguments: list[str]) -> int:
     options = tyro.cli(Bench, prog="uniq-rl bench", args=arguments)
-    grid = read_grid(options.grid).only(options.only)
+    if not options.grids:
+        raise UniqError("Name at least one grid, say results/grids/main.toml.")
+    grid = together([read_grid(path) for path in options.grids]).only(options.only)
     d4rl = options.d4rl or (Path(os.environ[D4RL_VARIABLE]) if os.environ.get(D4RL_VARIABLE) else None)
     place = benching.Place(options.results, options.work or options.results / benching.WORK, options.cohort, d4rl)
     print_standing(grid, benching.standing(place, grid.jobs))

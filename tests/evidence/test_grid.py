@@ -10,7 +10,7 @@ from evidence.tiny import TINY
 from uniq_rl import cli
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.bench import cohort_id, cohorts
-from uniq_rl.evidence.grid import Grid, Job, read_grid
+from uniq_rl.evidence.grid import Grid, Job, read_grid, together
 from uniq_rl.evidence.results import path_of
 
 GRIDS = Path(__file__).resolve().parents[2] / "results" / "grids"
@@ -146,7 +146,37 @@ def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
         grid_of(tmp_path, TINY).only(["sarsa"])
 
 
+def test_several_grids_are_one(tmp_path: Path) -> None:
+    """What two grids ask for is one run in the rows of both; the order is theirs."""
+    one = grid_of(tmp_path, TINY)
+    other = grid_of(tmp_path, TINY.replace('"tiny"', '"other"').replace('variant = "iql"', 'variant = "iql again"'))
+    both = together([one, other])
+    assert both.name == "tiny, other"
+    assert [job.recipe for job in both.jobs] == [job.recipe for job in one.jobs]
+    assert [job.variants for job in both.jobs] == [("uniq",)] * 2 + [("iql", "iql again")] * 2
+    assert together([one]) == one
+
+
+def test_grids_that_disagree_on_a_row_are_refused(tmp_path: Path) -> None:
+    one, other = grid_of(tmp_path, TINY), grid_of(tmp_path, TINY.replace("batch_size = 16", "batch_size = 32"))
+    with pytest.raises(UniqError, match="Two entries named 'uniq' differ on suite/hopper-random"):
+        together([one, other])
+
+
+def test_no_grid_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "uniq-rl: Name at least one grid, say results/grids/main.toml.\n"
+
+
 # The grids of the published results
+
+
+def test_published_grids_agree() -> None:
+    """All of them are one command, and a row of a table means one thing."""
+    grids = [read_grid(path) for path in sorted(GRIDS.glob("*.toml"))]
+    assert {job.recipe.id for job in together(grids).jobs} == {job.recipe.id for grid in grids for job in grid.jobs}
 
 
 @pytest.mark.parametrize("path", sorted(GRIDS.glob("*.toml")), ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ neither the data nor the machine.
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -120,17 +120,27 @@ def expand(content: dict[str, Any]) -> Grid:
         raise UniqError("Entries are tables: write [[entry]] above each of them.")
     if not grid["entry"]:
         raise UniqError("The grid has no [[entry]].")
-    jobs: dict[str, Job] = {}
+    return Grid(name, _merged(job for entry in grid["entry"] for job in _entry_jobs(grid, entry)))
+
+
+def together(grids: Sequence[Grid]) -> Grid:
+    """Several grids as one: a run that more of them ask for is one run."""
+    return Grid(", ".join(grid.name for grid in grids), _merged(job for grid in grids for job in grid.jobs))
+
+
+def _merged(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Every recipe once, with all its rows; refused where two recipes would stand in one cell of a table."""
+    merged: dict[str, Job] = {}
     cells: dict[tuple[Any, ...], str] = {}
-    for entry in grid["entry"]:
-        for job in _entry_jobs(grid, entry):
-            identity, variant = job.recipe.id, job.variants[0]
+    for job in jobs:
+        identity = job.recipe.id
+        for variant in job.variants:
             cell = (variant, job.data.task, job.data.kind, job.recipe.seed, job.recipe.steps)
             if cells.setdefault(cell, identity) != identity:
                 raise UniqError(f"Two entries named '{variant}' differ on {job.data.name}; give one another name.")
-            known = jobs.setdefault(identity, job)
-            jobs[identity] = replace(known, variants=tuple(dict.fromkeys((*known.variants, variant))))
-    return Grid(name, tuple(jobs.values()))
+        known = merged.setdefault(identity, job)
+        merged[identity] = replace(known, variants=tuple(dict.fromkeys((*known.variants, *job.variants))))
+    return tuple(merged.values())
 
 
 def _entry_jobs(grid: dict[str, Any], entry: dict[str, Any]) -> list[Job]:
