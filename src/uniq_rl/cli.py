@@ -1,5 +1,6 @@
 """`uniq-rl`: parse, call, print. No logic."""
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -540,7 +541,10 @@ def bench(arguments: list[str]) -> int:
         return 0
     start_jax()
     deadline = time.monotonic() + (float("inf") if options.minutes is None else 60 * options.minutes)
-    stopped = run_cohorts(place, grid, deadline)
+    # Where processors train, they have no time to make data meanwhile.
+    ahead = benching.making_ahead(place, grid.jobs) if jax.default_backend() != "cpu" else contextlib.nullcontext()
+    with ahead:
+        stopped = run_cohorts(place, grid, deadline)
     benching.adopt(place, grid.jobs)
     missing = len(benching.standing(place, grid.jobs).missing)
     if missing == 0:

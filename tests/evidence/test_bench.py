@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from uniq_rl.evidence import bench
 from uniq_rl.evidence.bench import Busy, Place, claimed, finish, prepare, standing
 from uniq_rl.evidence.grid import Grid, read_grid
 from uniq_rl.evidence.results import path_of, read_results
+from uniq_rl.suite import datasets
 from uniq_rl.training.cohort import Cohort, Progress
 from uniq_rl.training.loop import Monitor
 
@@ -265,6 +267,33 @@ def test_two_processes_share_the_work(desk: Desk) -> None:
         assert first is not None
         assert first.left == 1
     assert len(desk.begun()) == 2
+
+
+def test_data_of_runs_to_come_are_made_meanwhile(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIQ_RL_DATA", str(desk.folder / "data"))
+    made = threading.Event()
+    keep = datasets.keep
+    monkeypatch.setattr(datasets, "keep", lambda *given: (keep(*given), made.set()))
+    with bench.making_ahead(desk.place, desk.grid.jobs):
+        assert made.wait(60)
+    monkeypatch.setattr(datasets, "generate", lambda *_: pytest.fail("made again"))
+    assert desk.grid.jobs[0].data.load(None).size == 2000
+
+
+def test_nothing_is_made_when_the_cohorts_are_done(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIQ_RL_DATA", str(desk.folder / "data"))
+    begun = threading.Event()
+
+    def endless(name: str, size: int, seed: int, progress: datasets.Progress) -> None:
+        begun.set()
+        while True:
+            progress(0, size)
+
+    monkeypatch.setattr(datasets, "generate", endless)
+    with bench.making_ahead(desk.place, desk.grid.jobs):
+        assert begun.wait(60)
+    assert not any(thread.name == "data" for thread in threading.enumerate())
+    assert not list(datasets.cache_folder().glob("*.npz"))
 
 
 def test_another_process_is_left_alone(desk: Desk) -> None:

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,57 @@ def test_makers_at_the_same_time_with_other_threads(policies: Path) -> None:
     assert len({fingerprint for line in said for fingerprint in line}) == 1
     assert sorted(path.suffix for path in datasets.cache_folder().iterdir()) == [".json", ".npz"]
     assert make(MEDIUM, 3000).fingerprint == said[0][0]
+
+
+class Halfway:
+    """Stands in for `generate`: tells that it is halfway, waits for a sign, and makes the data or falls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.generate, self.calls = datasets.generate, 0
+        self.reached, self.sign = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+        monkeypatch.setattr(datasets, "generate", self)
+
+    def __call__(self, name: str, size: int, seed: int, progress: datasets.Progress) -> Dataset:
+        self.calls += 1
+        if self.calls == 1:
+            progress(size // 2, size)
+            self.reached.set()
+            assert self.sign.wait(60)
+            if self.error is not None:
+                raise self.error
+        return self.generate(name, size, seed, progress)
+
+
+def test_who_wants_what_is_being_made_waits_and_sees_how_far_it_is(
+    policies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Halfway(monkeypatch)
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+        first.sign.set()
+
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(make, MEDIUM, 1200)
+        assert first.reached.wait(60)
+        data = make(MEDIUM, 1200, progress=progress)
+        assert data.fingerprint == made.result().fingerprint
+    assert first.calls == 1
+    assert told[0] == (600, 1200)
+    assert sorted(path.suffix for path in datasets.cache_folder().iterdir()) == [".json", ".npz"]
+
+
+def test_who_waits_makes_the_data_when_the_maker_falls(policies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Halfway(monkeypatch)
+    first.error = OSError("no memory")
+    with ThreadPoolExecutor(1) as other:
+        fallen = other.submit(make, MEDIUM, 1200)
+        assert first.reached.wait(60)
+        data = make(MEDIUM, 1200, progress=lambda done, total: first.sign.set())
+        assert isinstance(fallen.exception(), OSError)
+    assert (data.size, first.calls) == (1200, 2)
 
 
 def test_cache_is_used_checked_and_repaired(policies: Path, monkeypatch: pytest.MonkeyPatch) -> None:

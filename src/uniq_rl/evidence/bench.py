@@ -17,7 +17,9 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -238,6 +240,30 @@ def _members(folder: Path) -> list[Job] | None:
 
 
 # Training one
+
+
+@contextlib.contextmanager
+def making_ahead(place: Place, jobs: Sequence[Job]) -> Iterator[None]:
+    """Meanwhile make, one after the other, the data sets of runs that are missing: a device leaves processors idle."""
+    enough = threading.Event()
+
+    def tick(done: int, total: int) -> None:
+        if enough.is_set():
+            raise CancelledError
+
+    def make() -> None:
+        for data in dict.fromkeys(job.data for job in standing(place, jobs).possible):
+            if not enough.is_set():
+                with contextlib.suppress(UniqError, OSError, CancelledError):  # told to whoever needs the set
+                    data.load(place.d4rl, tick)
+
+    maker = threading.Thread(target=make, name="data", daemon=True)
+    maker.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        maker.join()
 
 
 def prepare(claim: Claim, place: Place, loading: Loading) -> Training:

@@ -1,10 +1,13 @@
 """The built-in data sets: D4RL's kinds, made on first use from the shipped behaviour policies, and kept in a cache."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
@@ -70,12 +73,13 @@ def make(name: str, size: int | None = None, seed: int = 0, progress: Progress |
     """The data set of that name: from the cache, or made now. `progress` is told rows done and rows wanted."""
     name, size, seed = _checked(name, size, seed)
     path = _cached(name, size, seed)
-    kept = _restored(path, name)
-    if kept is not None:
-        return kept
-    dataset = generate(name, size, seed, progress)
-    keep(dataset, path, record_of(dataset, size, seed))
-    return dataset
+    return kept_or_made(
+        path,
+        restore=lambda: _restored(path, name),
+        create=lambda progress: generate(name, size, seed, progress),
+        record=lambda dataset: record_of(dataset, size, seed),
+        progress=progress,
+    )
 
 
 def card(name: str, size: int | None = None, seed: int = 0) -> dict[str, Any]:
@@ -198,11 +202,59 @@ def _cached(name: str, size: int, seed: int) -> Path:
     return cache_folder() / f"{name.removeprefix(PREFIX)}-{size}-{seed}-{recipe_id(name, size, seed)}.npz"
 
 
-def keep(dataset: Dataset, path: Path, record: dict[str, Any]) -> None:
-    """Data and what is known of them, under their final names only when complete.
+def kept_or_made(
+    path: Path,
+    restore: Callable[[], Dataset | None],
+    create: Callable[[Progress], Dataset],
+    record: Callable[[Dataset], dict[str, Any]],
+    progress: Progress | None = None,
+) -> Dataset:
+    """What the cache has at `path`; otherwise made and kept there, by one maker at a time, for whom others wait."""
+    dataset = restore()
+    if dataset is None:
+        with _only_maker(path, progress or (lambda done, total: None)) as told:
+            dataset = restore()  # by now another maker may be done
+            if dataset is None:
+                dataset = create(told)
+                keep(dataset, path, record(dataset))
+    return dataset
 
-    Makers of the same set write the same bytes, so the last one may win.
-    """
+
+@contextlib.contextmanager
+def _only_maker(path: Path, progress: Progress) -> Iterator[Progress]:
+    """Wait for whoever makes `path` now, and tell how far that is; then it is ours. A lock ends with its process."""
+    lock = path.with_name(f".{path.stem}.lock")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        while not _locked(file):
+            if told := os.pread(file, 64, 0).split():
+                progress(int(told[0]), int(told[1]))
+            time.sleep(TICK)
+        os.ftruncate(file, 0)  # what one who fell had told
+
+        def tell(done: int, total: int) -> None:
+            with contextlib.suppress(OSError):  # a full disk is heard of when the data are written
+                os.pwrite(file, f"{done:>20} {total:>20}".encode(), 0)
+            progress(done, total)
+
+        yield tell
+        lock.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def keep(dataset: Dataset, path: Path, record: dict[str, Any]) -> None:
+    """Data and what is known of them, under their final names only when complete."""
     temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

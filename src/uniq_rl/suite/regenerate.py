@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +17,10 @@ from uniq_rl.errors import UniqError
 from uniq_rl.physics.locomotion import TASKS, load_model
 from uniq_rl.physics.replay import one_step_errors
 from uniq_rl.suite.behaviour import TanhGaussian
-from uniq_rl.suite.datasets import cache_folder, keep
+from uniq_rl.suite.datasets import Progress, cache_folder, kept_or_made
 from uniq_rl.suite.generate import collect
 
 Array = npt.NDArray[np.float32]
-Progress = Callable[[int, int], None]
-"""Called with the number of transitions so far and in all."""
 
 PHYSICS = ("d4rl", "gymnasium-v4")
 POLICY = "metadata/policy"
@@ -110,12 +107,13 @@ def regenerated(
     task = _simulated(path, task or task_of(path.name))
     name = f"{name_of_file(path)}-regenerated"
     kept = cache_folder().with_name("regenerated") / f"{name}-{size}-{seed}-{_policy(path, task)[1]:08x}.npz"
-    found = _kept(kept, name, task)
-    if found is not None:
-        return found
-    dataset = regenerate(path, size, seed, progress, task)
-    keep(dataset, kept, {"fingerprint": dataset.fingerprint})
-    return dataset
+    return kept_or_made(
+        kept,
+        restore=lambda: _kept(kept, name, task),
+        create=lambda progress: regenerate(path, size, seed, progress, task),
+        record=lambda dataset: {"fingerprint": dataset.fingerprint},
+        progress=progress,
+    )
 
 
 def _kept(path: Path, name: str, task: str) -> Dataset | None:
