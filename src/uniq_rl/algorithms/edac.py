@@ -72,14 +72,21 @@ def gradient_similarity(slopes: Array) -> Array:
 
     Pairs need no matrix: with unit vectors `u_n` their sum is `|sum u_n|^2 - sum |u_n|^2`.
     """
-    # To unit length twice, first as if by a number: then the derivative, which only turns, is that of a vector of
-    # length 1, and rounding is not divided by a length near zero. With one dimension of action it is exactly zero.
-    directions = slopes / jax.lax.stop_gradient(length(slopes))
-    units = directions / length(directions)
+    units = directions(slopes)
     pairs = jnp.sum(jnp.square(jnp.sum(units, axis=0)), axis=-1) - jnp.sum(jnp.square(units), axis=(0, 2))
     return jnp.mean(pairs) / max(len(slopes) - 1, 1)
 
 
-def length(vectors: Array) -> Array:
-    """Along the last axis; 1e-20 under the root is 1e-10 beside it, and gives a vector of zeros a derivative."""
-    return jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-20)
+def directions(slopes: Array) -> Array:
+    """Gradients at length 1; one shorter than 1e-10 has no direction: it becomes zero, and nothing is learned from it.
+
+    To unit length twice, first as if by a number: then the derivative, which only turns, is that of a vector of length
+    1, and rounding is not divided by a short length. With one dimension of action it is exactly zero.
+    """
+    sloping = squared_length(slopes) > 1e-20
+    nearly = slopes / jax.lax.stop_gradient(jnp.sqrt(jnp.where(sloping, squared_length(slopes), 1)))
+    return jnp.where(sloping, nearly / jnp.sqrt(jnp.where(sloping, squared_length(nearly), 1)), 0)
+
+
+def squared_length(vectors: Array) -> Array:
+    return jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
