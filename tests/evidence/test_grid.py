@@ -1,6 +1,7 @@
 """Grids: what they expand to, which runs share a program, and what is refused before anything runs."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from uniq_rl.evidence.bench import cohort_id, cohorts
 from uniq_rl.evidence.grid import Grid, Job, read_grid, together
 from uniq_rl.evidence.results import path_of
 
-GRIDS = Path(__file__).resolve().parents[2] / "results" / "grids"
+ROOT = Path(__file__).resolve().parents[2]
+GRIDS, DOCS = ROOT / "results" / "grids", ROOT / "docs"
 NINE = 9
 
 
@@ -184,6 +186,7 @@ def test_published_grids_are_sound(path: Path) -> None:
     grid = read_grid(path)
     assert grid.name == path.stem
     assert path.read_text().startswith("# ")  # says what it is for
+    assert re.search(rf"^\| `{grid.name}` \|.*\| {len(grid.jobs)} \|$", (DOCS / "bench.md").read_text(), re.MULTILINE)
     for job in grid.jobs:
         assert job.algorithm.name == job.recipe.method
     planned = cohorts(grid.jobs, 32)
