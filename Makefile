@@ -10,8 +10,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,tables]'
 	touch $@
 
+# A file of tests stays in one process: its fixtures are trained once.
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
