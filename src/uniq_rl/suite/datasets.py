@@ -229,7 +229,7 @@ def _only_maker(path: Path, progress: Progress) -> Iterator[Progress]:
         file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         while not _locked(file):
-            if told := os.pread(file, 64, 0).split():
+            if len(told := os.pread(file, 64, 0).split()) == 2:
                 progress(int(told[0]), int(told[1]))
             time.sleep(TICK)
         os.ftruncate(file, 0)  # what one who fell had told
