@@ -56,6 +56,10 @@ def block(content: str, inside: str = "") -> str:
             "| hopper-medium-replay | 15.0 ± 21.2 † |\n| **average** | **27.8** |\n",
         ),
         (
+            "scores hopper-medium, iql@1000",
+            "| built-in set | IQL |\n| --- | ---: |\n| hopper-medium | 40.6 ± 0.9 |\n| **average** | **40.6** |\n",
+        ),
+        (
             "costs sac_n-10, iql",
             "| configuration | updates/s, 1 run | time : IQL, 1 run | time : IQL, 9 runs | peak MB, 1 run | "
             "peak : IQL, 1 run |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
@@ -73,6 +77,25 @@ def test_by_hand(content: str, table: str) -> None:
     assert quoted(example, RESULTS, MADE_UP) == example
 
 
+def test_means_and_gaps_by_hand() -> None:
+    """Two seeds of two evaluations each; Welch's t has 2 degrees of freedom here, so its reach is 4.303 x sqrt(2)."""
+
+    def run(variant: str, seed: int, *scores: float) -> RunResult:
+        lines = [{"step": 500 * (i + 1), "score": score} for i, score in enumerate(scores)]
+        return dataclasses.replace(made_up(variant, seed=seed), evaluations=lines)
+
+    runs = [run("uniq", 0, 10, 50), run("uniq", 1, 20, 52), run("iql", 0, 36, 40), run("iql", 1, 40, 42)]
+    means = "| built-in set | UNIQ |\n| --- | ---: |\n| hopper-medium | 33.0 ± 4.2 |\n| **average** | **33.0** |\n"
+    assert quoted(block("means uniq@1000"), runs, MADE_UP) == block("means uniq@1000", means)
+    gaps = (
+        "| built-in set | UNIQ | IQL | UNIQ minus IQL [95 %] |\n| --- | ---: | ---: | ---: |\n"
+        "| hopper-medium | 51.0 | 41.0 | +10.0 [+3.9, +16.1] |\n"
+        "| average, last | 51.0 | 41.0 | +10.0 [+8.0, +12.0] |\n"
+        "| average, mean of the last 10 | 33.0 | 39.5 | −6.5 [−11.0, −2.0] |\n"
+    )
+    assert quoted(block("gaps uniq@1000, iql@1000"), runs, MADE_UP) == block("gaps uniq@1000, iql@1000", gaps)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -82,6 +105,9 @@ def test_by_hand(content: str, table: str) -> None:
         (block("seeds"), "no runs of ''"),
         (block("mechanism iql@1000, iql@1000"), "of one variant"),
         (block("curves iql@1000"), "share 2 data sets"),
+        (block("gaps iql@1000"), "between two variants, not 1"),
+        (block("seeds hopper-medium"), "names no runs"),
+        (block("seeds walker2d-medium, iql@1000"), "not all run on walker2d-medium"),
         (block("table 4"), "no table '4' on the page, only table-1"),
         (block("costs edac-50"), "cost of 'edac-50' was not measured"),
         ("<!-- quote: seeds iql@1000 -->\n", "of its own"),

@@ -151,7 +151,10 @@ def load_npz(
 
 
 def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write what `load_npz` reads back to the same fingerprint. Equal data give equal bytes: no dates inside."""
+    """Write what `load_npz` reads back to the same fingerprint. Equal data give equal bytes: no dates inside.
+
+    Not compressed: measured numbers hardly shrink, and deflating them takes as long as simulating them.
+    """
     columns = {key: getattr(dataset, key) for key in ("obs", "action", "reward", "next_obs", "mask", "episode_end")}
     columns |= {key: value for key, value in dataset.infos.items() if key in INFOS}
     if dataset.action_low is not None and dataset.action_high is not None:
@@ -159,7 +162,6 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for key, value in columns.items():
             member = zipfile.ZipInfo(f"{key}.npy")  # numpy.savez would stamp it with the time
-            member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, value, allow_pickle=False)
 

@@ -4,15 +4,18 @@ A table stands between two comments, each at the beginning of a line; the first 
 
     <!-- quote: seeds bc@100000, td3_bc@100000 -->      the last score of every seed; a row for each set
     <!-- quote: methods bc@100000, dt@10000 -->         the same the other way round: a row for each method
-    <!-- quote: curves edac@300000 -->                  the scores of every seed over the updates
     <!-- quote: scores uniq@1000000, iql@1000000 -->    mean and deviation over seeds, and the average over the sets
+    <!-- quote: means uniq@1000000, iql@1000000 -->     the same of every seed's mean of the last ten evaluations
+    <!-- quote: gaps uniq@1000000, iql@1000000 -->      the first minus the second, with 95 % intervals
+    <!-- quote: curves edac@300000 -->                  the scores of every seed over the updates
     <!-- quote: costs sac_n-10, sac_n-500 -->           speed and memory, from the output of benchmarks/methods.py
     <!-- quote: mechanism uniq@1000000 -->              what calibrated uncertainty did on each set, mean over seeds
     <!-- quote: table controls -->                      a table of the page, whole
     <!-- quote: verdicts -->                            the paper's claims
     <!-- /quote -->
 
-`bc@100000` are the runs of `bc` with 100,000 updates. A table has the sets on which all that it names were run.
+`bc@100000` are the runs of `bc` with 100,000 updates. A table has the sets on which all that it names were run, or
+those of them that it names too: `curves hopper-medium, edac@300000`.
 """
 
 import re
@@ -28,9 +31,9 @@ from uniq_rl.evidence import tables
 from uniq_rl.evidence.claims import verdicts
 from uniq_rl.evidence.mechanism import error_correlation, last_of, mean_tau, share_above, share_lowered
 from uniq_rl.evidence.results import RunResult, read_results
-from uniq_rl.evidence.statistics import by_set
+from uniq_rl.evidence.statistics import READING_NAMES, Interval, Reading, average, by_set, gain, gap_on_set
 from uniq_rl.evidence.tables import COST_NAMES
-from uniq_rl.evidence.variants import label, ordered_sets
+from uniq_rl.evidence.variants import SETS, label, ordered_sets
 from uniq_rl.evidence.wording import percent, signed
 from uniq_rl.storage import write_atomically
 
@@ -110,11 +113,31 @@ def _score(score: float) -> str:
     return "-" if np.isnan(score) else f"{score:.1f}"
 
 
-def scores(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+def scores(
+    names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any], reading: Reading = "last"
+) -> Rows:
     found, sets = runs_of(names, results)
-    body = [[name, *(tables.score_value(column[name]).text for column in found.values())] for name in sets]
-    means = [np.mean([np.mean([run.last for run in column[name]]) for name in sets]) for column in found.values()]
+    body = [[name, *(tables.score_value(column[name], reading).text for column in found.values())] for name in sets]
+    means = [average(pooled(column, sets), reading) for column in found.values()]
     return [["built-in set", *found], *body, ["**average**", *(f"**{mean:.1f}**" for mean in means)]]
+
+
+def gaps(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
+    found, sets = runs_of(names, results)
+    if len(found) != 2:
+        raise UniqError(f"gaps are between two variants, not {len(found)}.")
+    (a, ours), (b, theirs) = found.items()
+
+    def row(title: str, chosen: Sequence[str], reading: Reading, difference: Interval) -> list[str]:
+        runs = [pooled(column, chosen) for column in (ours, theirs)]
+        gap = tables.interval_value(difference, runs[0], sign=True)
+        return [title, *(f"{average(own, reading):.1f}" for own in runs), gap.text]
+
+    body = [row(name, [name], "last", gap_on_set(ours[name], theirs[name])) for name in sets]
+    for reading in ("last", "mean_of_last"):
+        total = gain(pooled(ours, sets), pooled(theirs, sets), reading)
+        body.append(row(f"average, {READING_NAMES[reading]}", sets, reading, total))
+    return [["built-in set", a, b, f"{a} minus {b} [95 %]"], *body]
 
 
 def speed_and_memory(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str, Any]) -> Rows:
@@ -166,6 +189,8 @@ KINDS: dict[str, Callable[[Sequence[str], Sequence[RunResult], Mapping[str, Any]
     "seeds": seeds,
     "methods": methods,
     "scores": scores,
+    "means": partial(scores, reading="mean_of_last"),
+    "gaps": gaps,
     "curves": curves,
     "costs": speed_and_memory,
     "mechanism": mechanism,
@@ -183,15 +208,24 @@ def last_scores(runs: Sequence[RunResult]) -> str:
 
 
 def runs_of(names: Sequence[str], results: Sequence[RunResult]) -> tuple[Columns, list[str]]:
-    """The runs of each name, under its title, and the sets that all of them were run on."""
+    """The runs of each name, under its title, and the sets that all of them were run on, or the named ones of these."""
     found: Columns = {}
-    for name in names:
+    chosen = [name for name in names if name in SETS]
+    for name in [name for name in names if name not in chosen]:
         variant, _, steps = name.partition("@")
         runs = [run for run in results if run.variant == variant and str(run.recipe.steps) == steps]
         if not runs:
             raise UniqError(f"there are no runs of {variant!r} with {steps or 'no'} updates; write it as 'iql@100000'.")
         found[label(variant)] = {key: sorted(own, key=lambda run: run.recipe.seed) for key, own in by_set(runs).items()}
+    if not found:
+        raise UniqError(f"a table of {', '.join(chosen)} names no runs; write them as 'iql@100000'.")
     shared = set.intersection(*(set(column) for column in found.values()))
     if not shared:
         raise UniqError(f"{', '.join(found)} share no data set.")
-    return found, ordered_sets(shared)
+    if absent := [name for name in chosen if name not in shared]:
+        raise UniqError(f"{', '.join(found)} were not all run on {absent[0]}.")
+    return found, ordered_sets(chosen or shared)
+
+
+def pooled(column: Mapping[str, Sequence[RunResult]], sets: Sequence[str]) -> list[RunResult]:
+    return [run for name in sets for run in column[name]]

@@ -24,6 +24,7 @@ from uniq_rl.evidence.statistics import (
     READING_NAMES,
     READINGS,
     Interval,
+    Reading,
     average,
     by_set,
     cell,
@@ -273,11 +274,11 @@ def published_value(column: published.Column, number: float) -> Value:
     return Value(f"{number:.{column.digits}f}", number, column.reading, column.source)
 
 
-def score_value(runs: Sequence[RunResult]) -> Value:
-    """Mean and spread of the last score of the seeds on one set."""
+def score_value(runs: Sequence[RunResult], reading: Reading = "last") -> Value:
+    """Mean and spread of the score of the seeds on one set."""
     if not runs:
         return missing()
-    found = cell(runs)
+    found = cell(runs, reading)
     std = "-" if math.isnan(found.std) else f"{found.std:.1f}"
     failed = sum(run.diverged for run in runs)
     seeds = ", ".join(f"{score:.1f}" for score in found.values)
