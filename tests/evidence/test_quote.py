@@ -92,6 +92,7 @@ def test_means_and_gaps_by_hand() -> None:
         "| hopper-medium | 51.0 | 41.0 | +10.0 [+3.9, +16.1] |\n"
         "| average, last | 51.0 | 41.0 | +10.0 [+8.0, +12.0] |\n"
         "| average, mean of the last 10 | 33.0 | 39.5 | −6.5 [−11.0, −2.0] |\n"
+        "| average, mean of all evaluations | 33.0 | 39.5 | −6.5 [−11.0, −2.0] |\n"
     )
     assert quoted(block("gaps uniq@1000, iql@1000"), runs, MADE_UP) == block("gaps uniq@1000, iql@1000", gaps)
 

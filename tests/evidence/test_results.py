@@ -35,7 +35,8 @@ def test_scores_of_a_run() -> None:
     assert result.mean_of_last == pytest.approx(np.mean([line["score"] for line in result.evaluations[2:]]))
     assert result.best == max(line["score"] for line in result.evaluations)
     failed = made_up(diverged=True)
-    assert (failed.last, failed.mean_of_last, failed.best) == (0, 0, 0)
+    assert result.mean_of_all == pytest.approx(np.mean([line["score"] for line in result.evaluations]))
+    assert (failed.last, failed.mean_of_last, failed.mean_of_all, failed.best) == (0, 0, 0, 0)
 
 
 def test_what_is_no_result_is_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from uniq_rl.evidence.statistics import (
     sample_std,
 )
 from uniq_rl.evidence.tables import COST_NAMES, budget, configurations, ordered_columns, read_costs, relative, widest
-from uniq_rl.evidence.variants import IQL, METHODS, ONE, SETS, TASKS, UNIQ, label, on_sets
+from uniq_rl.evidence.variants import IQL, LEADING, METHODS, ONE, SETS, TASKS, UNIQ, label, on_sets
 from uniq_rl.evidence.wording import percent, thousands
 from uniq_rl.storage import write_atomically
 
@@ -167,7 +167,7 @@ def draw_curves(results: Sequence[RunResult], stem: str | Path) -> Path:
     steps = found.steps if found else max((run.recipe.steps for run in nine if run.variant in (UNIQ, IQL)), default=0)
 
     def draw(figure: Figure) -> None:
-        shown = [name for name in (UNIQ, IQL) if any(_at(nine, name, steps))]
+        shown = [name for name in LEADING if any(_at(nine, name, steps))]
         panels = _nine_panels(figure)
         for name, axes in panels.items():
             axes.set_title(name)

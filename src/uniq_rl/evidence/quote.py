@@ -134,7 +134,8 @@ def gaps(names: Sequence[str], results: Sequence[RunResult], costs: Mapping[str,
         return [title, *(f"{average(own, reading):.1f}" for own in runs), gap.text]
 
     body = [row(name, [name], "last", gap_on_set(ours[name], theirs[name])) for name in sets]
-    for reading in ("last", "mean_of_last"):
+    readings: tuple[Reading, ...] = ("last", "mean_of_last", "mean_of_all")
+    for reading in readings:
         total = gain(pooled(ours, sets), pooled(theirs, sets), reading)
         body.append(row(f"average, {READING_NAMES[reading]}", sets, reading, total))
     return [["built-in set", a, b, f"{a} minus {b} [95 %]"], *body]

@@ -90,6 +90,11 @@ class RunResult:
         return 0.0 if self.diverged else float(self.scores[-LAST:].mean())
 
     @property
+    def mean_of_all(self) -> float:
+        """Mean of all evaluations, the area under the learning curve: how soon and how steadily a run learned."""
+        return 0.0 if self.diverged else float(self.scores.mean())
+
+    @property
     def best(self) -> float:
         """The best evaluation: an oracle, since nobody without a simulator could have picked it."""
         return 0.0 if self.diverged else float(np.nanmax(self.scores))

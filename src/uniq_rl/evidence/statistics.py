@@ -16,9 +16,15 @@ from scipy.special import stdtrit
 from uniq_rl.errors import UniqError
 from uniq_rl.evidence.results import RunResult
 
-Reading = Literal["last", "mean_of_last", "best"]
+Reading = Literal["last", "mean_of_last", "best", "mean_of_all"]
 READINGS: tuple[Reading, ...] = ("last", "mean_of_last", "best")
-READING_NAMES: dict[Reading, str] = {"last": "last", "mean_of_last": "mean of the last 10", "best": "best (oracle)"}
+"""What tables have of every run; the mean of all evaluations is for comparing learning curves."""
+READING_NAMES: dict[Reading, str] = {
+    "last": "last",
+    "mean_of_last": "mean of the last 10",
+    "best": "best (oracle)",
+    "mean_of_all": "mean of all evaluations",
+}
 """How a reading is named wherever it is shown; the best evaluation is always marked as an oracle."""
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -137,8 +143,8 @@ def longest(results: Sequence[RunResult], variant: str) -> list[RunResult]:
 
 
 def value(run: RunResult, reading: Reading) -> float:
-    if reading not in READINGS:
-        raise UniqError(f"A run is read by one of {', '.join(READINGS)}, not {reading!r}.")
+    if reading not in READING_NAMES:
+        raise UniqError(f"A run is read by one of {', '.join(READING_NAMES)}, not {reading!r}.")
     return float(getattr(run, reading))
 
 
