@@ -401,6 +401,15 @@ def test_overview_and_version(call: Callable[..., Finished]) -> None:
     assert call("--version").out == f"uniq-rl {ur.__version__}\n"
 
 
+def test_overview_of_the_data_commands(call: Callable[..., Finished]) -> None:
+    for arguments in ((), ("--help",), ("-h",), ("help",)):
+        done = call("data", *arguments)
+        assert done.code == 0
+        for words in (words for words in cli.COMMANDS if words[0] == "data"):
+            assert f"uniq-rl {' '.join(words)} " in done.out
+    assert call("data", "lits").code == 2
+
+
 @pytest.mark.parametrize("words", cli.COMMANDS, ids=" ".join)
 def test_help_has_examples(words: tuple[str, ...], call: Callable[..., Finished]) -> None:
     done = call(*words, "--help")

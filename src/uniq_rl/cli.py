@@ -62,6 +62,17 @@ Methods: {", ".join(ALGORITHMS)}.
 DATA is a D4RL file or name, a built-in set (suite/hopper-medium), or your own
 .npz, .csv or .parquet file. Each command takes --help."""
 
+HELP = ("-h", "--help", "help")
+DATA_OVERVIEW = """uniq-rl data: what can be done with data sets
+
+  uniq-rl data list                                     the built-in sets
+  uniq-rl data make suite/hopper-medium                 make one and keep it
+  uniq-rl data inspect DATA [--picture PNG]             what is in a data set
+  uniq-rl data verify FILE                              does a D4RL file's physics replay?
+  uniq-rl data regenerate FILE --size N --out NPZ       play a D4RL file's policy again
+
+Each takes --help."""
+
 out = Console()
 err = Console(stderr=True)
 
@@ -264,8 +275,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in HELP:
         out.print(OVERVIEW, markup=False, highlight=False)
+        return 0
+    if arguments[0] == "data" and (len(arguments) == 1 or arguments[1] in HELP):
+        out.print(DATA_OVERVIEW, markup=False, highlight=False)
         return 0
     if arguments[0] == "--version":
         out.print(f"uniq-rl {__version__}", highlight=False)
