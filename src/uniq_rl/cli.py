@@ -65,11 +65,11 @@ DATA is a D4RL file or name, a built-in set (suite/hopper-medium), or your own
 HELP = ("-h", "--help", "help")
 DATA_OVERVIEW = """uniq-rl data: what can be done with data sets
 
-  uniq-rl data list                                     the built-in sets
-  uniq-rl data make suite/hopper-medium                 make one and keep it
-  uniq-rl data inspect DATA [--picture PNG]             what is in a data set
-  uniq-rl data verify FILE                              does a D4RL file's physics replay?
-  uniq-rl data regenerate FILE --size N --out NPZ       play a D4RL file's policy again
+  uniq-rl data list                                the built-in sets
+  uniq-rl data make suite/hopper-medium            make one and keep it
+  uniq-rl data inspect DATA [--picture PNG]        what is in a data set
+  uniq-rl data verify FILE                         replay a D4RL file's states
+  uniq-rl data regenerate FILE --size N --out NPZ  play a D4RL policy again
 
 Each takes --help."""
 
