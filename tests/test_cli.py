@@ -402,8 +402,8 @@ def test_overview_and_version(call: Callable[..., Finished]) -> None:
 
 
 def test_overview_of_the_data_commands(call: Callable[..., Finished]) -> None:
-    for arguments in ((), ("--help",), ("-h",), ("help",)):
-        done = call("data", *arguments)
+    for word in ("--help", "-h", "help"):
+        done = call("data", word)
         assert done.code == 0
         for words in (words for words in cli.COMMANDS if words[0] == "data"):
             assert f"uniq-rl {' '.join(words)} " in done.out

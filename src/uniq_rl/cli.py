@@ -278,7 +278,7 @@ def dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in HELP:
         out.print(OVERVIEW, markup=False, highlight=False)
         return 0
-    if arguments[0] == "data" and (len(arguments) == 1 or arguments[1] in HELP):
+    if arguments[0] == "data" and len(arguments) > 1 and arguments[1] in HELP:
         out.print(DATA_OVERVIEW, markup=False, highlight=False)
         return 0
     if arguments[0] == "--version":
