@@ -153,7 +153,7 @@ def load_npz(
 def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write what `load_npz` reads back to the same fingerprint. Equal data give equal bytes: no dates inside.
 
-    Not compressed: measured numbers hardly shrink, and deflating them takes as long as simulating them.
+    Not compressed: measured numbers shrink by a tenth, and deflating a million rows of them takes seconds.
     """
     columns = {key: getattr(dataset, key) for key in ("obs", "action", "reward", "next_obs", "mask", "episode_end")}
     columns |= {key: value for key, value in dataset.infos.items() if key in INFOS}
